@@ -229,6 +229,10 @@ class InterleavedScheduler(Scheduler):
                 running.launch.chunks = {}
 
 
+_MOST_KEPT = 64 << 20
+"""Bytes of the records that stay with the program that was launched last."""
+
+
 class _Running:
     """A launch that has begun: its memory, and its wavefronts as Python sees them."""
 
@@ -296,12 +300,27 @@ class _Running:
         if not self._closed:
             self._closed = True
             self.launch.add_counts(self.arena.counts.copy())
-            self.arena.shrink()
-            kept = len(self.arena.slots)
-            del self._groups[kept:]
-            self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
-            self._free = list(range(kept))
             self.translation.idle = self
+            self._keep_memory()
+
+    def _keep_memory(self) -> None:
+        """Keep the memory for the program's next launch, and no longer that of another program."""
+        global _with_memory
+        other, _with_memory = _with_memory, None
+        if other is not None and other is not self and other._closed:
+            other._shrink()
+        if len(self.arena.slots) * self.launch.waves_per_group * self.arena.stride <= _MOST_KEPT:
+            _with_memory = self
+            self._free = list(reversed(range(len(self.arena.slots))))
+        else:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self.arena.shrink()
+        kept = len(self.arena.slots)
+        del self._groups[kept:]
+        self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
+        self._free = list(range(kept))
 
     def wave_at(self, address: int) -> SingleWavefront:
         """Return the wavefront whose record is at an address."""
@@ -331,6 +350,10 @@ class _Running:
                     wf.block = self.translation.places[int(wf.header[record.POSITION >> 3])].block
                     wf.turn = int(wf.header[record.TURN >> 3])
                     yield wf
+
+
+# The program that has kept the memory of its last launch.
+_with_memory: _Running | None = None
 
 
 def _word(address: int) -> int:

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numba import cfunc, types
 
-from harness.emulator.native import execute, issuing, race_state, record
+from harness.emulator.native import execute, issuing, race_order, record
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.raw import bit_count, call, get64, move, put64
@@ -183,7 +183,7 @@ def _release(s, group):
     for i in range(arrived):
         turn = max(turn, get64(get64(group + AT_BARRIER + 8 * i) + record.TURN))
     if get64(s + EVENTS):
-        race_state.released(get64(group + AT_BARRIER))
+        race_order.released(get64(group + AT_BARRIER), group + AT_BARRIER, arrived)
     put64(group + ARRIVED, 0)
     for i in range(arrived):
         wave = get64(group + AT_BARRIER + 8 * i)
@@ -197,7 +197,7 @@ def _end(s, wave):
     group = get64(wave + record.GROUP)
     put64(wave + record.STATE, record.ENDED)
     if get64(s + EVENTS):
-        race_state.ended(wave)
+        race_order.ended(wave)
     add(s + ENDED, 1)
     add(s + RESIDENT, -1)
     add(group + LIVE, -1)

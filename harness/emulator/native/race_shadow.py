@@ -11,29 +11,39 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from harness.emulator.native import race_order as order
 from harness.emulator.native import race_state as st
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.issuing import LOAD
-from harness.emulator.native.race_state import distance
-from harness.emulator.native.raw import call, get64, put32, put64
+from harness.emulator.native.issuing import ATOMIC as ATOMIC_KIND
+from harness.emulator.native.issuing import LOAD, STORE
+from harness.emulator.native.raw import call, copy, get64, put32, put64
 from harness.emulator.native.weak_state import allocate, helper
 from harness.emulator.native.words import peek32
 
 PAGE_BITS = 14
 PAGE_SHADOW_BYTES = 1 << PAGE_BITS
 
-# A cell: its writes, its reads, and how many they are, or ``SEVERAL``: an unknown number of them. Or, with ``SPLIT``,
-# the numbers of the cells of each byte, two in each of the other fields, the lower one first.
-(WRITES, READS, READS_COUNT) = range(0, 24, 8)
-CELL_BYTES = 24
+# A cell: its writes, its reads, how many they are, or ``SEVERAL``: an unknown number of them, and released values. Or,
+# with ``SPLIT``, the numbers of the cells of each byte, two in each of the first fields, the lower one first.
+(WRITES, READS, READS_COUNT, RELEASED) = range(0, 32, 8)
+CELL_BYTES = 32
 SEVERAL, SPLIT = -1, -2
-MOST_READS, MOST_READS_UNWRITTEN = 64, 2
+MOST_READS, MOST_READS_UNWRITTEN = 64, 8
 """Reads that a cell remembers: if there is a write, which another will probably follow, and otherwise."""
 
-# An access: its thread, its number, kind, scope, whether it is atomic, the next of a list.
-(OF_THREAD, NUMBER, KIND, SCOPE, ATOMIC, NEXT) = range(0, 48, 8)
-EVENT_BYTES = 64
-"""With two numbers for ``note`` at the end, while the access is judged."""
+# An access: its thread, its number, kind, scope, whether it is atomic, its description (see ``race_steps``), the next
+# of a list. While it is judged, also the cell that ``note`` saw last, and that which followed; the released values that
+# it reads, see ``race_order``; whether
+# it releases, and the order.
+(OF_THREAD, NUMBER, KIND, SCOPE, ATOMIC, SITE, NEXT) = range(0, 56, 8)
+EVENT_BYTES = 56
+(CELL, FOLLOWING, TAKEN, RELEASES, ORDER) = range(56, 96, 8)
+JUDGED_BYTES = 128
+
+# A released value: scope and rank of the release; launch and work-group of the thread, or 0 for several; the order that
+# a reader gains; the next of a list.
+(BY_SCOPE, BY_RANK, BY_LAUNCH, BY_GROUP, GIVES, NEXT_RELEASED) = (0, 8, 16, 24, 32, 72)
+RELEASED_BYTES = 80
 
 
 @helper
@@ -42,7 +52,7 @@ def _cell(rs, number):
 
 
 @helper
-def _new_cell(rs, writes, reads, count):
+def _new_cell(rs, writes, reads, count, released):
     number = get64(rs + st.NEXT_CELL)
     if number == get64(rs + st.CELLS_END):
         call(get64(get64(rs + st.MODEL) + ws.MORE), st.CELL, 0)
@@ -51,6 +61,7 @@ def _new_cell(rs, writes, reads, count):
     put64(cell + WRITES, writes)
     put64(cell + READS, reads)
     put64(cell + READS_COUNT, count)
+    put64(cell + RELEASED, released)
     return number
 
 
@@ -58,7 +69,7 @@ def _new_cell(rs, writes, reads, count):
 def _listed(rs, event, following):
     """Return a copy of an event with another next one."""
     copied = allocate(get64(rs + st.MODEL), EVENT_BYTES)
-    for field in (OF_THREAD, NUMBER, KIND, SCOPE, ATOMIC):
+    for field in (OF_THREAD, NUMBER, KIND, SCOPE, ATOMIC, SITE):
         put64(copied + field, get64(event + field))
     put64(copied + NEXT, following)
     return copied
@@ -104,22 +115,63 @@ def _reaches(event, other):
 @helper
 def is_ordered(first, second):
     """Return whether an access is known to happen before another one, of another thread."""
-    one, other = get64(first + OF_THREAD), get64(second + OF_THREAD)
-    launch = get64(one + st.OF_LAUNCH)
-    # The launches of a rank run one after the other.
-    return get64(launch + st.ENDED) != 0 and distance(one, other) < st.SYSTEM
+    one, other, scope = get64(first + OF_THREAD), get64(second + OF_THREAD), get64(first + SCOPE)
+    relation = st.distance(one, other)
+    if relation == st.WORKGROUP:
+        level = order.ISSUED
+    elif get64(first + KIND) == LOAD or scope >= relation:
+        level = order.COMPLETE
+    else:
+        level = order.AGENT_WIDE if relation == st.AGENT else order.SYSTEM_WIDE
+    # Only plain loads can hit old lines: those with scope bits bypass the caches, and siblings share theirs.
+    fresh = get64(second + KIND) == STORE or get64(first + KIND) == LOAD or relation == st.WORKGROUP
+    number, thread = get64(first + NUMBER), get64(one + st.THREAD_NUMBER)
+    for reach in (0, st.AGENT, st.SYSTEM):
+        if reach == 0:
+            known = other + st.KNOWN
+        else:
+            if not fresh and reach > get64(second + SCOPE):
+                continue
+            known = other + (st.SEEN_AGENT if reach == st.AGENT else st.SEEN_SYSTEM)
+        if order.includes(known, level, one, number):
+            return True
+        if scope >= relation and order.last_of(get64(known + order.READ), thread) == number:
+            return True
+    return False
 
 
 @helper
-def _stands(first, second):
+def _stands(rs, first, second, cell):
     """Return 1 if ``first`` stays in the history when ``second`` follows, 0 if not, and -1 if they may conflict."""
     if get64(first + OF_THREAD) == get64(second + OF_THREAD) or is_ordered(first, second):
         return 0
     if get64(first + ATOMIC) and get64(second + ATOMIC):
         reach = min(get64(first + SCOPE), get64(second + SCOPE))
-        if reach >= distance(get64(first + OF_THREAD), get64(second + OF_THREAD)):
+        if reach >= st.distance(get64(first + OF_THREAD), get64(second + OF_THREAD)):
             return 1
-    return -1
+    return 0 if get64(rs + st.COPIES_COUNT) and _are_known_copies(rs, first, second, cell) else -1
+
+
+@helper
+def _are_known_copies(rs, first, second, cell):
+    """Return True for accesses that Python has reported as those of copies; see ``race_history.are_copies``."""
+    load, store = (first, second) if get64(first + KIND) == LOAD else (second, first)
+    if get64(load + KIND) != LOAD or get64(cell + READS_COUNT) == SEVERAL:
+        return False
+    if st.distance(get64(load + OF_THREAD), get64(store + OF_THREAD)) != st.WORKGROUP:
+        return False
+    copied, read = False, get64(cell + READS)
+    while read:
+        own = get64(read + OF_THREAD) == get64(store + OF_THREAD)
+        copied |= own and get64(read + SITE) == get64(load + SITE)
+        read = get64(read + NEXT)
+    if not copied:
+        return False
+    for i in range(get64(rs + st.COPIES_COUNT)):
+        pair = get64(rs + st.COPIES) + 16 * i
+        if get64(pair) == get64(load + SITE) and get64(pair + 8) == get64(store + SITE):
+            return True
+    return False
 
 
 @helper
@@ -131,7 +183,7 @@ def conflicts(rs, number, event):
     cell = _cell(rs, number)
     other = get64(cell + WRITES)
     while other:
-        if _stands(other, event) < 0:
+        if _stands(rs, other, event, cell) < 0:
             return True
         other = get64(other + NEXT)
     if get64(event + KIND) == LOAD:
@@ -140,19 +192,77 @@ def conflicts(rs, number, event):
         return True
     other = get64(cell + READS)
     while other:
-        if _stands(other, event) < 0:
+        if _stands(rs, other, event, cell) < 0:
             return True
         other = get64(other + NEXT)
     return False
 
 
 @helper
+def _take(rs, event, released):
+    """Add the released values that an access reads to those it has read."""
+    thread, scope = get64(event + OF_THREAD), get64(event + SCOPE)
+    if get64(event + KIND) == STORE or scope == st.WAVE:
+        return
+    launch = get64(thread + st.OF_LAUNCH)
+    while released:
+        if get64(released + BY_LAUNCH) == launch and get64(released + BY_GROUP) == get64(thread + st.GROUP):
+            relation = st.WORKGROUP
+        else:
+            relation = st.AGENT if get64(released + BY_RANK) == get64(launch + st.RANK) else st.SYSTEM
+        if min(get64(released + BY_SCOPE), scope) >= relation:
+            taken = allocate(get64(rs + st.MODEL), order.TAKEN_BYTES)
+            put64(taken + order.DISTANCE, relation)
+            copy(taken + order.TAKEN_ORDER, released + GIVES, order.ORDER_BYTES)
+            put64(taken + order.NEXT_TAKEN, get64(event + TAKEN))
+            put64(event + TAKEN, taken)
+        released = get64(released + NEXT_RELEASED)
+
+
+@helper
+def _release(rs, event, released):
+    """Return the released values of a cell after a store or an atomic."""
+    thread, scope = get64(event + OF_THREAD), get64(event + SCOPE)
+    if scope == st.WAVE:
+        return 0
+    if not get64(event + RELEASES):
+        put64(event + RELEASES, 1)
+        order.publish(rs, thread, event + ORDER)
+    launch = get64(thread + st.OF_LAUNCH)
+    mine = allocate(get64(rs + st.MODEL), RELEASED_BYTES)
+    put64(mine + BY_SCOPE, scope)
+    put64(mine + BY_RANK, get64(launch + st.RANK))
+    put64(mine + BY_LAUNCH, launch)
+    put64(mine + BY_GROUP, get64(thread + st.GROUP))
+    copy(mine + GIVES, event + ORDER, order.ORDER_BYTES)
+    others = 0
+    # A read-modify-write continues the release sequences of the value that it replaces.
+    while released and get64(event + KIND) == ATOMIC_KIND:
+        if get64(released + BY_SCOPE) == scope and get64(released + BY_RANK) == get64(launch + st.RANK):
+            order.join(rs, mine + GIVES, released + GIVES)
+            same = get64(released + BY_LAUNCH) == get64(mine + BY_LAUNCH)
+            if not same or get64(released + BY_GROUP) != get64(mine + BY_GROUP):
+                put64(mine + BY_LAUNCH, 0)
+        else:
+            other = allocate(get64(rs + st.MODEL), RELEASED_BYTES)
+            copy(other, released, RELEASED_BYTES)
+            put64(other + NEXT_RELEASED, others)
+            others = other
+        released = get64(released + NEXT_RELEASED)
+    put64(mine + NEXT_RELEASED, others)
+    return mine
+
+
+@helper
 def _followed(rs, number, event):
     """Return the cell of granules that had another cell before an access without conflict."""
-    cell, writes, reads, count = 0, 0, 0, 0
+    cell, writes, reads, count, released = np.int64(0), 0, 0, 0, 0
     if number > get64(rs + st.FIRST_CELL):
         cell = _cell(rs, number)
         writes, reads, count = get64(cell + WRITES), get64(cell + READS), get64(cell + READS_COUNT)
+        released = get64(cell + RELEASED)
+    if released:
+        _take(rs, event, released)
     if get64(event + KIND) == LOAD:
         if count == SEVERAL:
             return number
@@ -162,21 +272,22 @@ def _followed(rs, number, event):
             put64(reads + NUMBER, get64(event + NUMBER))
             return number
         if count >= (MOST_READS if writes else MOST_READS_UNWRITTEN):
-            return _new_cell(rs, writes, 0, SEVERAL)
-        return _new_cell(rs, writes, _listed(rs, event, reads), count + 1)
+            return _new_cell(rs, writes, 0, SEVERAL, released)
+        return _new_cell(rs, writes, _listed(rs, event, reads), count + 1, released)
     kept, other = 0, writes
     while other:
         own = get64(other + OF_THREAD) == get64(event + OF_THREAD)
-        if _stands(other, event) > 0 and not (own and _reaches(other, event)):
+        if _stands(rs, other, event, cell) > 0 and not (own and _reaches(other, event)):
             kept = _listed(rs, other, kept)
         other = get64(other + NEXT)
+    # Own reads are kept: a later access may be ordered after this one, and not after them.
     still, count, other = 0, 0, reads
     while other:
-        if _stands(other, event) > 0:
+        if get64(other + OF_THREAD) == get64(event + OF_THREAD) or _stands(rs, other, event, cell) > 0:
             still = _listed(rs, other, still)
             count += 1
         other = get64(other + NEXT)
-    return _new_cell(rs, _listed(rs, event, kept), still, count)
+    return _new_cell(rs, _listed(rs, event, kept), still, count, _release(rs, event, released))
 
 
 @helper
@@ -233,7 +344,7 @@ def _split_followed(rs, number, mask, event):
             high |= cell << (32 if byte & 1 else 0)
         else:
             low |= cell << (32 if byte & 1 else 0)
-    return _new_cell(rs, low, high, SPLIT)
+    return _new_cell(rs, low, high, SPLIT, 0)
 
 
 @helper
@@ -261,11 +372,8 @@ def may_conflict(rs, address, size, event):
 
 
 @helper
-def note(rs, address, size, event, memory):
-    """Add an access, which has no conflict, to the history of bytes.
-
-    ``memory``: address of two numbers, of the cell seen last and of that which followed.
-    """
+def note(rs, address, size, event):
+    """Add an access, which has no conflict, to the history of bytes."""
     end = address + size
     while address < end:
         shadow = shadow_of(rs, address)
@@ -279,10 +387,10 @@ def note(rs, address, size, event, memory):
                 put32(shadow, _split_followed(rs, number, mask, event))
                 shadow += 4
                 continue
-            if number != get64(memory):
-                put64(memory, number)
-                put64(memory + 8, _followed(rs, number, event))
-            following = get64(memory + 8)
+            if number != get64(event + CELL):
+                put64(event + CELL, number)
+                put64(event + FOLLOWING, _followed(rs, number, event))
+            following = get64(event + FOLLOWING)
             whole = past - 4 if stop & 3 else past
             # All granules with the same cell at once.
             while True:
@@ -294,27 +402,64 @@ def note(rs, address, size, event, memory):
 
 
 @helper
-def leave_to_python(rs, address, size):
-    """Mark bytes: Python judges all accesses to them."""
+def fill(rs, address, size, cell):
+    """Give bytes a cell."""
     end = address + size
     while address < end:
         shadow = shadow_of(rs, address)
         stop = min(end, (address | PAGE_SHADOW_BYTES - 1) + 1)
         past = shadow + ((stop + 3 & ~3) - (address & ~3))
         while shadow < past:
-            put32(shadow, get64(rs + st.FIRST_CELL))
+            mask = _mask(shadow, address, stop)
+            put32(shadow, cell if mask == 15 else _partly(rs, _number_at(rs, shadow), mask, cell))
             shadow += 4
         address = stop
 
 
 @helper
-def event_of(rs, thread, kind, scope, size):
+def _partly(rs, number, mask, cell):
+    """Return the cell of a granule of which some bytes get a cell."""
+    low, high = 0, 0
+    for byte in range(4):
+        own = cell if mask >> byte & 1 else _byte_cell(rs, number, byte)
+        if byte & 2:
+            high |= own << (32 if byte & 1 else 0)
+        else:
+            low |= own << (32 if byte & 1 else 0)
+    return _new_cell(rs, low, high, SPLIT, 0)
+
+
+@helper
+def cell_of(rs, accesses, count):
+    """Return a cell with ``count`` accesses, each ``EVENT_BYTES`` from an address on. The number of a thread stands for
+    the thread, and ``NEXT`` is 1 for a read."""
+    writes, reads, reads_count = 0, 0, 0
+    for i in range(count):
+        event = accesses + EVENT_BYTES * i
+        thread = get64(get64(rs + st.THREADS) + 8 * get64(event + OF_THREAD))
+        if thread == 0:
+            return get64(rs + st.FIRST_CELL)  # of a wavefront that native code does not know
+        put64(event + OF_THREAD, thread)
+        if get64(event + NEXT):
+            reads = _listed(rs, event, reads)
+            reads_count += 1
+        else:
+            writes = _listed(rs, event, writes)
+    return _new_cell(rs, writes, reads, reads_count, 0)
+
+
+@helper
+def event_of(rs, thread, kind, scope, size, site):
     """Return the next access of a thread; ``atomic`` as ``race_report.Event``."""
-    event = allocate(get64(rs + st.MODEL), EVENT_BYTES)
+    event = allocate(get64(rs + st.MODEL), JUDGED_BYTES)
     put64(event + OF_THREAD, thread)
-    put64(event + NUMBER, get64(thread + st.ISSUED) + 1)
+    put64(event + NUMBER, get64(thread + st.REACHED) + 1)
     put64(event + KIND, kind)
     put64(event + SCOPE, scope)
     put64(event + ATOMIC, scope > st.WAVE and size <= 8)
+    put64(event + SITE, site)
     put64(event + NEXT, 0)
+    put64(event + CELL, -1)
+    put64(event + TAKEN, 0)
+    put64(event + RELEASES, 0)
     return event

@@ -12,29 +12,37 @@ from __future__ import annotations
 
 from harness.emulator.native import record
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.raw import call, clear, get64, put64
-from harness.emulator.native.weak_state import add, allocate, helper
+from harness.emulator.native.raw import call, clear, copy, get64, put64
+from harness.emulator.native.weak_state import allocate, helper
 
 # The state: that of ``weak_state``; the log, from its next word to its end, int64 each; the table of pages, its number
 # of entries less 1; cells: the number of the first one of this run, the next one, the address of the first one, and the
-# number after the last that fits; whether all accesses are recorded only, and not judged.
-(MODEL, LOG_AT, LOG_END, PAGES, PAGES_MASK, FIRST_CELL, NEXT_CELL, CELLS, CELLS_END, RECORDS) = range(0, 80, 8)
-STATE_BYTES = 80
+# number after the last that fits; whether all accesses are recorded only, and not judged; the address of a table of the
+# threads by their numbers, 0 for one that has done nothing; that of a table of pairs of accesses, a load and a store,
+# which Python has reported as those of copies, and their number.
+(MODEL, LOG_AT, LOG_END, PAGES, PAGES_MASK, FIRST_CELL, NEXT_CELL, CELLS, CELLS_END, RECORDS, THREADS) = range(0, 88, 8)
+COPIES, COPIES_COUNT = 88, 96
+STATE_BYTES = 104
 
 # What the service ``weak_state.MORE`` is for, besides memory. LOG: the log is full. PAGE: there is no shadow of a page,
 # whose number is the argument. CELL: there is no memory for another cell.
 LOG, PAGE, CELL = 4, 5, 6
 
 # A launch: addresses of its table of allocations and their number, the state, its key, rank, wavefronts of a
-# work-group, whether it has ended; whether Python executes its accesses, all or those at system scope; address and
-# bytes of the kernel's arguments.
-(STARTS, ENDS, ALLOCATIONS, RS, KEY, RANK, PER_GROUP, ENDED) = range(0, 64, 8)
-(BY_PYTHON, SYSTEM_BY_PYTHON, ARGUMENTS, ARGUMENTS_BYTES) = range(64, 96, 8)
-LAUNCH_FIELDS = 12
+# work-group; whether Python executes its accesses, all or those at system scope; address and
+# bytes of the kernel's arguments; the number of its first thread, and its wavefronts; orders, five clocks each (see
+# ``race_order``): what its wavefronts know from the beginning, and what the rank's next launch will know.
+(STARTS, ENDS, ALLOCATIONS, RS, KEY, RANK, PER_GROUP) = range(0, 56, 8)
+(BY_PYTHON, SYSTEM_BY_PYTHON, ARGUMENTS, ARGUMENTS_BYTES, FIRST_THREAD, WAVES) = range(56, 104, 8)
+BEFORE, AFTER = 104, 144
+LAUNCH_FIELDS = 23
 
-# A wavefront: its launch, its work-group, how many accesses it has issued.
-(OF_LAUNCH, GROUP, ISSUED) = range(0, 24, 8)
-THREAD_BYTES = 24
+# A wavefront: its launch, its work-group, its number; operations in flight, the first, the last and how many; its last
+# access that is issued, complete, written back to the agent and to the system; orders: as ``View`` in
+# ``watch.race_order``.
+(OF_LAUNCH, GROUP, THREAD_NUMBER, FLIGHT_FIRST, FLIGHT_LAST, FLIGHT_COUNT, REACHED) = range(0, 56, 8)
+KNOWN, SHARED, SEEN_AGENT, SEEN_SYSTEM = 80, 120, 160, 200
+THREAD_BYTES = 240
 
 # Events in the log; the first word is the event, in its upper 32 bits the launch's number. ACCESS is followed by the
 # wavefront with the number of pieces in its upper 32 bits, the address of its description, its lanes as a mask, those
@@ -57,6 +65,11 @@ def thread_of(wave):
         clear(thread, THREAD_BYTES)
         put64(thread + OF_LAUNCH, launch)
         put64(thread + GROUP, get64(wave + record.NUMBER) // get64(launch + PER_GROUP))
+        number = get64(launch + FIRST_THREAD) + get64(wave + record.NUMBER)
+        put64(thread + THREAD_NUMBER, number)
+        copy(thread + KNOWN, launch + BEFORE, 40)
+        copy(thread + SHARED, launch + BEFORE, 40)
+        put64(get64(get64(launch + RS) + THREADS) + 8 * number, thread)
         put64(wave + record.THREAD, thread)
     return thread
 
@@ -86,23 +99,3 @@ def log(rs, event, launch, a, b):
     put64(at + 8, a)
     put64(at + 16, b)
     put64(rs + LOG_AT, at + 24)
-
-
-@helper
-def released(wave):
-    """The wavefronts of a work-group pass an s_barrier; ``wave`` is one of them."""
-    launch = get64(wave + record.LAUNCH)
-    log(get64(launch + RS), BARRIER, launch, get64(wave + record.NUMBER) // get64(launch + PER_GROUP), 0)
-
-
-@helper
-def ended(wave):
-    """A wavefront has executed s_endpgm."""
-    launch = get64(wave + record.LAUNCH)
-    log(get64(launch + RS), END, launch, get64(wave + record.NUMBER), 0)
-
-
-@helper
-def issued(wave):
-    """A wavefront has issued an access."""
-    add(thread_of(wave) + ISSUED, 1)

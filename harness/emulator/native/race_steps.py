@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit, types
 
 from harness.emulator.native import memory as native
+from harness.emulator.native import race_order as order
 from harness.emulator.native import race_shadow as shadow
 from harness.emulator.native import race_state as st
 from harness.emulator.native import record
@@ -23,7 +24,7 @@ from harness.emulator.native.execute import Function
 from harness.emulator.native.issuing import ATOMIC, LOAD
 from harness.emulator.native.located import find, lanes_of
 from harness.emulator.native.raw import get64, put64
-from harness.emulator.native.weak_state import helper, release
+from harness.emulator.native.weak_state import add, helper, release
 from harness.emulator.native.words import peek32, peek64
 
 # An access: as in ``operations.access``; the first data register of a compare-and-swap, or -1; whether its value is
@@ -96,24 +97,24 @@ def _log(rs, at, wave, described, lanes, swaps, pieces):
 
 
 @helper
-def _judge(rs, thread, kind, scope, size, at, pieces):
-    """Return False if the access with these pieces may be a race; otherwise add it to the history."""
-    event = shadow.event_of(rs, thread, kind, scope, size)
+def _judge(rs, thread, described, kind, scope, size, at, pieces):
+    """Return -1 if the access with these pieces may be a race; otherwise add it to the history, and return the released
+    values that it reads."""
+    event = shadow.event_of(rs, thread, kind, scope, size, described)
     first = get64(at + _PIECES)
     for i in range(pieces):
         piece = get64(at + _PIECES + 8 + 8 * i)
         count = piece & (1 << COUNT_BITS) - 1
         if shadow.may_conflict(rs, first + (piece >> COUNT_BITS), count * size, event):
-            release(get64(rs + st.MODEL), event, shadow.EVENT_BYTES)
-            return False
-    memory = event + shadow.EVENT_BYTES - 16
-    put64(memory, -1)
+            release(get64(rs + st.MODEL), event, shadow.JUDGED_BYTES)
+            return -1
     for i in range(pieces):
         piece = get64(at + _PIECES + 8 + 8 * i)
         count = piece & (1 << COUNT_BITS) - 1
-        shadow.note(rs, first + (piece >> COUNT_BITS), count * size, event, memory)
-    release(get64(rs + st.MODEL), event, shadow.EVENT_BYTES)
-    return True
+        shadow.note(rs, first + (piece >> COUNT_BITS), count * size, event)
+    taken = get64(event + shadow.TAKEN)
+    release(get64(rs + st.MODEL), event, shadow.JUDGED_BYTES)
+    return taken
 
 
 @Function
@@ -140,7 +141,7 @@ def access(wave, p):
         return 1
     if count == 0 or get64(described + GUESSES):
         _log(rs, at, wave, described, 0, 0, 0)
-        st.issued(wave)
+        order.access(rs, st.thread_of(wave), 0)
         return 0
     lanes, swaps = 0, 0
     for lane in range(64):
@@ -153,10 +154,13 @@ def access(wave, p):
         if swaps != 0 and swaps != lanes:
             return 1
         kind = ATOMIC if swaps else LOAD
-    if not get64(rs + st.RECORDS) and not _judge(rs, st.thread_of(wave), kind, scope, size, at, pieces):
-        return 1
+    taken = 0
+    if not get64(rs + st.RECORDS):
+        taken = _judge(rs, st.thread_of(wave), described, kind, scope, size, at, pieces)
+        if taken < 0:
+            return 1
     _log(rs, at, wave, described, lanes, swaps, pieces)
-    st.issued(wave)
+    order.access(rs, st.thread_of(wave), taken)
     return 0
 
 
@@ -165,7 +169,7 @@ def private(wave, p):
     """Log an access to a lane's own memory. Parameter: its description."""
     rs = get64(get64(wave + record.LAUNCH) + st.RS)
     _log(rs, st.room(rs), wave, get64(p), 0, 0, 0)
-    st.issued(wave)
+    order.access(rs, st.thread_of(wave), 0)
     return 0
 
 
@@ -190,11 +194,11 @@ def scalar(wave, p):
     at = st.room(rs)
     put64(at + _PIECES, address)
     put64(at + _PIECES + 8, 1)
-    if not get64(rs + st.RECORDS) and not _judge(rs, st.thread_of(wave), LOAD, st.WAVE, size, at, 1):
+    if not get64(rs + st.RECORDS) and _judge(rs, st.thread_of(wave), described, LOAD, st.WAVE, size, at, 1) < 0:
         return 1
     _log(rs, at, wave, described, 1, 0, 1)
     put64(at, st.SCALAR | get64(launch + st.KEY) << 32)
-    st.issued(wave)
+    add(st.thread_of(wave) + st.REACHED, 1)
     return 0
 
 
@@ -202,7 +206,13 @@ def scalar(wave, p):
 def fence(wave, p):
     """Parameters: the event, the scope."""
     launch = get64(wave + record.LAUNCH)
-    st.log(get64(launch + st.RS), get64(p), launch, get64(wave + record.NUMBER), get64(p + 8))
+    rs, event, scope = get64(launch + st.RS), get64(p), get64(p + 8)
+    st.log(rs, event, launch, get64(wave + record.NUMBER), scope)
+    if not get64(rs + st.RECORDS):
+        if event == st.WRITE_BACK:
+            order.write_back(rs, st.thread_of(wave), scope)
+        else:
+            order.invalidate(rs, st.thread_of(wave), scope)
     return 0
 
 
@@ -210,22 +220,36 @@ def fence(wave, p):
 def wait(wave, p):
     """s_waitcnt. Parameter: how many accesses may be in flight."""
     launch = get64(wave + record.LAUNCH)
-    st.log(get64(launch + st.RS), st.WAIT, launch, get64(wave + record.NUMBER), get64(p))
+    rs = get64(launch + st.RS)
+    st.log(rs, st.WAIT, launch, get64(wave + record.NUMBER), get64(p))
+    if not get64(rs + st.RECORDS):
+        order.wait(rs, st.thread_of(wave), get64(p))
     return 0
 
 
-def _executed(wave, addresses, size):
-    """Python has executed an access of a wavefront to ``size`` bytes at each of ``addresses``, uint64[n]."""
+def _executed(wave, is_scalar):
+    """Python has executed an access of a wavefront; s_waitcnt vmcnt counts it unless it is a scalar one."""
     rs = get64(get64(wave + record.LAUNCH) + st.RS)
-    for address in addresses:
-        shadow.leave_to_python(rs, np.int64(address), size)
-    st.issued(wave)
+    if is_scalar:
+        add(st.thread_of(wave) + st.REACHED, 1)
+    else:
+        order.access(rs, st.thread_of(wave), 0)
+
+
+def _restore(rs, address, size, accesses, count):
+    """Replace the history of bytes by accesses, which are as in ``race_shadow.cell_of``."""
+    shadow.fill(rs, address, size, shadow.cell_of(rs, accesses, count))
 
 
 executed: Any = njit(cache=True)(_executed)
-_SIGNATURES: dict[Any, tuple[Any, ...]] = {executed: (types.int64, types.uint64[::1], types.int64)}
+restore: Any = njit(cache=True)(_restore)
+_I = types.int64
+_SIGNATURES: dict[Any, tuple[Any, ...]] = {
+    executed: (_I, types.boolean),
+    restore: (_I, _I, _I, _I, _I),
+}
 
 
 def prepare() -> None:
-    """Compile ``executed``, or load it from the cache."""
+    """Compile the functions above, or load them from the cache."""
     native.compile_now(_SIGNATURES)

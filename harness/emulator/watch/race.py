@@ -43,7 +43,7 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import located, race_state, race_steps
+from harness.emulator.native import located, race_order, race_state, race_steps
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
     ATOMIC,
@@ -98,6 +98,7 @@ class Race(NativeWatch):
         # What native functions read of an instruction, by its address; of the program that is being decoded; and of
         # launches.
         self._sites: dict[int, Site] = {}
+        self._by_name: dict[tuple[str, int], int] = {}
         self._described: dict[int, np.ndarray] = {}
         self._keeps: list[np.ndarray] = []
         self._data: dict[int, tuple[Launch, np.ndarray]] = {}
@@ -144,11 +145,14 @@ class Race(NativeWatch):
         if self.recording is None:
             self._judge.clear()
         self._data.clear()
+        # For each rank, addresses of the clocks that its next launch knows.
+        self._orders: dict[int, tuple[int, ...]] = {}
         self._log: Log | None = None
         if self._translated:
             self._translated = False
             self.decisions.begin(self.recording is not None)
-            self._log = Log(self.decisions, self._judge if self.recording is None else self.recording, self._sites)
+            state = self._judge if self.recording is None else self.recording
+            self._log = Log(self.decisions, state, self._sites, self._by_name)
 
     @property
     def _state(self) -> HappensBefore | Recording | Log:
@@ -173,11 +177,13 @@ class Race(NativeWatch):
         data = np.array(
             [
                 starts, ends, len(launch.table.allocations), self.decisions.state, key, launch.rank,
-                launch.waves_per_group, 0, launch.hostcall is not None, self._open(launch), launch.kernarg_address,
-                launch.kernarg.nbytes,
+                launch.waves_per_group, launch.hostcall is not None or self.decisions.full, self._open(launch),
+                launch.kernarg_address, launch.kernarg.nbytes, self._log.first_thread(key), facts.waves,
+                *2 * self._orders.get(launch.rank, 5 * (0,)),
             ]
         )  # fmt: skip
         self._data[id(launch)] = launch, data
+        self.decisions.launches.append(data)
 
     def address_of(self, launch: Launch) -> int:
         _, data = self._data[id(launch)]
@@ -206,7 +212,9 @@ class Race(NativeWatch):
     def finish(self, launch: Launch) -> None:
         self._state.finish(self._launches[id(launch)])
         if self._log is not None:
-            self._data[id(launch)][1][race_state.ENDED >> 3] = 1
+            data = self._data[id(launch)][1]
+            race_order.finish(data.ctypes.data)
+            self._orders[launch.rank] = tuple(data[race_state.AFTER >> 3 :].tolist())
 
     def untranslated(self) -> None:
         if self._log is not None and self.recording is not None:
@@ -288,6 +296,7 @@ class Race(NativeWatch):
         guesses = self._guesses(program)
         for address, described in self._described.items():
             site = self._sites[address]
+            self._by_name[program.name, site.instruction.index] = address
             described[race_steps.GUESSES >> 3] = site.instruction.index in guesses and site.scope == WAVE
         self._keeps += self._described.values()
         self._described.clear()
@@ -296,14 +305,12 @@ class Race(NativeWatch):
         """Judge, or record, a global access that Python executes."""
         self._state.access(*self._thread(wf), effects)
         if self._log is not None:
-            self._note_in_shadow(wf, effects)
+            self._executed(wf, effects)
 
-    def _note_in_shadow(self, wf: Wavefronts, effects: Sequence[Effect]) -> None:
+    def _executed(self, wf: Wavefronts, effects: Sequence[Effect], is_scalar: bool = False) -> None:
         assert isinstance(wf, SingleWavefront)  # sanity check
-        addresses = np.concatenate([np.zeros(0, np.uint64), *(effect.addresses for effect in effects)])
-        if self.recording is not None:
-            addresses = addresses[:0]
-        self.decisions.executed(wf.record, addresses, effects[0].size if effects else 0)
+        assert self._log is not None  # sanity check
+        self._log.executed(wf.record, effects, is_scalar)
 
     def _located(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> tuple[np.ndarray, np.ndarray]:
         """Return the addresses, uint64[n], and the lanes, int64[n], of an access; raises its fault."""
@@ -333,7 +340,7 @@ class Race(NativeWatch):
                 effect = Effect(access.kind, scope, access.instruction, size, addresses & ~np.uint64(3), lanes)
                 self._state.scalar(*self._thread(wf), effect)
                 if self._log is not None:
-                    self._note_in_shadow(wf, (effect,))
+                    self._executed(wf, (effect,), is_scalar=True)
 
         if access.kind != LOAD or not hasattr(plain, "native"):
             return step

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import race_shadow, race_steps, weak_state
+from harness.emulator.native import race_order, race_shadow, race_steps, weak_state
 from harness.emulator.native import race_state as st
 from harness.emulator.native.issuing import ATOMIC as NATIVE_ATOMIC
 from harness.emulator.native.issuing import LOAD as NATIVE_LOAD
@@ -21,6 +21,7 @@ from harness.emulator.native.issuing import STORE as NATIVE_STORE
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions, aligned
+from harness.emulator.watch.race_history import Cell, events
 from harness.emulator.watch.race_order import Launched
 from harness.emulator.watch.race_record import Recording
 from harness.emulator.watch.race_report import Effect
@@ -30,6 +31,8 @@ KINDS = {LOAD: NATIVE_LOAD, STORE: NATIVE_STORE, ATOMIC: NATIVE_ATOMIC}
 _NAMES = {number: name for name, number in KINDS.items()}
 BLOCK_WORDS, MOST_BLOCKS, MOST_KEPT_BLOCKS = 1 << 18, 128, 16
 """A log of 2 MiB for each block. The events of a full one are judged by Python, though there is no conflict."""
+MOST_MEMORY_BLOCKS = 256
+"""Of 1 MiB each, for the histories and clocks of a run. Beyond these, Python judges all accesses."""
 FIRST_PAGES, FIRST_CELLS = 1 << 10, 1 << 12
 MOST_PAGES = 1 << 15
 """Pages whose shadows are kept from run to run: 512 MiB."""
@@ -37,10 +40,14 @@ _LAST_CELL = 1 << 30
 
 
 class Native(Decisions):
-    """State of native code, at ``state``; see ``native.race_state``. ``judge()``: Python judges the logged events."""
+    """State of native code, at ``state``; see ``native.race_state``. ``judge()``: Python judges the logged events.
+
+    ``launches``: what native code reads of the launches of the run; ``full``: Python judges all their accesses.
+    """
 
     def __init__(self, choices: Choices, judge: Callable[[], None]) -> None:
         super().__init__(choices, {weak_state.MORE: self._more})
+        race_order.prepare()
         race_steps.prepare()
         self._judge = judge
         self._fields = np.zeros(st.STATE_BYTES >> 3, np.int64)
@@ -74,10 +81,20 @@ class Native(Decisions):
         if self._cells.nbytes > 64 * FIRST_CELLS * race_shadow.CELL_BYTES:
             self._cells = np.zeros(FIRST_CELLS * race_shadow.CELL_BYTES, np.uint8)
         self._use_cells()
+        self._threads = np.zeros(0, np.int64)
+        self.launches: list[np.ndarray] = []
+        self.full = False
         del self._logs[MOST_KEPT_BLOCKS:]
         self._used: list[tuple[np.ndarray, int]] = []
         self._block = -1
         self._next_block()
+
+    def add_threads(self, count: int) -> int:
+        """Make room for the wavefronts of a launch; return the number of the first one."""
+        first = len(self._threads)
+        self._threads = np.concatenate([self._threads, np.zeros(count, np.int64)])
+        self._put(st.THREADS, self._threads.ctypes.data)
+        return first
 
     def take(self) -> list[np.ndarray]:
         """Return the words of the log, block by block, and empty it. They are valid until native code runs."""
@@ -95,15 +112,28 @@ class Native(Decisions):
         block[at : at + 3] = (event | key << 32, *words, *(0,) * (2 - len(words)))
         self._put(st.LOG_AT, self._at(st.LOG_AT) + 24)
 
-    def executed(self, record: int, addresses: np.ndarray, size: int) -> None:
+    def executed(self, record: int, is_scalar: bool) -> None:
         """Python has executed an access of the wavefront whose record is given."""
-        race_steps.executed(record, np.ascontiguousarray(addresses, np.uint64), size)
+        race_steps.executed(record, is_scalar)
+
+    def restore(self, address: int, size: int, accesses: np.ndarray) -> None:
+        """Replace the history of bytes; see ``race_shadow.cell_of``."""
+        race_steps.restore(self.state, address, size, accesses.ctypes.data, len(accesses))
+
+    def name_copies(self, pairs: np.ndarray) -> None:
+        """Set the pairs of accesses that have been reported as those of copies, int64[n, 2]: load and store."""
+        self._copies = pairs
+        self._put(st.COPIES, pairs.ctypes.data)
+        self._put(st.COPIES_COUNT, len(pairs))
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
     def _more(self, wanted: int, argument: int) -> int:
         if wanted == weak_state.MEMORY:
             self.more_memory(argument)
+            self.full |= self._used_blocks > MOST_MEMORY_BLOCKS
+            for launch in self.launches if self.full else ():
+                launch[st.BY_PYTHON >> 3] = 1
         elif wanted == st.LOG:
             self._make_room()
         elif wanted == st.PAGE:
@@ -184,26 +214,46 @@ def _lanes(mask: int) -> np.ndarray:
 
 
 class Log:
-    """See the module docstring. ``sites``: for each address of a description its kind, scope, size and instruction."""
+    """See the module docstring.
 
-    def __init__(self, native: Native, state: HappensBefore | Recording, sites: dict[int, Site]) -> None:
+    ``sites``: the instructions by the addresses of their descriptions; ``by_name``: these addresses by kernel and index
+    of the instruction.
+    """
+
+    def __init__(
+        self,
+        native: Native,
+        state: HappensBefore | Recording,
+        sites: dict[int, Site],
+        by_name: dict[tuple[str, int], int],
+    ) -> None:
         self._native = native
         self._state = state
         self._sites = sites
+        self._by_name = by_name
         self._launches: list[Launched] = []
+        # Of each launch, its key for ``state``, and the number of its first thread.
         self._keys: list[int] = []
+        self._firsts: list[int] = []
+        self._copies = 0
+        self._name_copies()
 
     # -- launches ----------------------------------------------------------------------------------------------------
 
     def start(self, launch: Launched, *more: Any) -> int:
         key = len(self._launches)
         self._launches.append(launch)
+        self._firsts.append(self._native.add_threads(launch.waves))
         if isinstance(self._state, Recording):
             self.judge()
             self._keys.append(self._state.start(launch, *more))
         else:
             self._native.append(st.START, key)
         return key
+
+    def first_thread(self, key: int) -> int:
+        """Return the number of a launch's first thread."""
+        return self._firsts[key]
 
     def create(self, key: int, waves: range) -> None:
         self._native.append(st.CREATE, key, waves.start, waves.stop)
@@ -216,10 +266,43 @@ class Log:
     def access(self, key: int, wave: int, effects: Sequence[Effect]) -> None:
         self.judge()
         self._state.access(self._keys[key], wave, effects)
+        self._name_copies()
 
     def scalar(self, key: int, wave: int, effect: Effect) -> None:
         self.judge()
         self._state.scalar(self._keys[key], wave, effect)
+
+    def executed(self, record: int, effects: Sequence[Effect], is_scalar: bool) -> None:
+        """Python has executed an access of the wavefront whose record is given: native code learns what it has done."""
+        self._native.executed(record, is_scalar)
+        if not isinstance(self._state, HappensBefore):
+            return
+        for effect in effects:
+            for address, size, cell in self._state.history(effect.addresses, effect.size):
+                self._native.restore(address, size, self._accesses_of(cell))
+
+    def _accesses_of(self, cell: Cell) -> np.ndarray:
+        """Return the accesses in a cell as native code has them, int64[n, fields]."""
+        rows = []
+        for is_read, some in ((0, cell.writes), (1, reversed(events(cell.readers)))):
+            for event in some:
+                key, wave = event.thread.key, event.thread.wave
+                launch = event.thread.launch
+                number = self._firsts[self._keys.index(key)] + event.thread.group * launch.waves_per_group + wave
+                site = self._by_name.get((launch.kernel, event.instruction.index), 0)
+                kind = KINDS[event.kind]
+                rows.append([number, event.number, kind, event.scope, event.atomic, site, is_read])
+        return np.array(rows, np.int64).reshape(-1, race_shadow.EVENT_BYTES >> 3)
+
+    def _name_copies(self) -> None:
+        """Let native code know which copies have been reported."""
+        if isinstance(self._state, HappensBefore) and len(self._state.replicated) != self._copies:
+            self._copies = len(self._state.replicated)
+            pairs = []
+            for pair in self._state.copies:
+                sites = [self._by_name[each] for each in pair if each in self._by_name]
+                pairs += [(a, b) for a in sites for b in sites]
+            self._native.name_copies(np.array(pairs, np.int64).reshape(-1, 2))
 
     def write_back(self, key: int, wave: int, scope: int) -> None:
         self._native.append(st.WRITE_BACK, key, wave, scope)

@@ -37,6 +37,10 @@ class Shadow:
             parts.append((self._page(number), offsets))
         return Region(first, where, parts)
 
+    def cells(self, address: int, size: int) -> list[Any]:
+        """Return the cell of each of ``size`` bytes."""
+        return [cell for number, low, high in _runs(address, size) for cell in self._page(number)[low:high].tolist()]
+
     def clear(self) -> None:
         """Forget everything."""
         self._pages.clear()

@@ -7,13 +7,14 @@ import torch
 from harness import emulator
 from harness.emulator.driver import interleaved, single
 from harness.emulator.faults import DataRace
+from harness.emulator.native import race_state
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from harness.emulator.watch.race_log import Log
 from tests.emulator import memory_kernels, printing_kernels, schedule_kernels
 from tests.emulator.watch.executing import execute
-from tests.emulator.watch.litmus import lines
-from tests.emulator.watch.racing import WAIT, _race, outcome
+from tests.emulator.watch.litmus import lines, load, store
+from tests.emulator.watch.racing import WAIT, _race, outcome, until
 
 
 @pytest.fixture
@@ -41,30 +42,46 @@ def test_native_code_does_what_the_interpreter_does(used):
 LOADS = {1: "ubyte", 2: "ushort", 4: "dword", 8: "dwordx2", 16: "dwordx4"}
 STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 16: "dwordx4"}
 BITS = ("", "", "sc0", "sc1", "sc0 sc1")
-ORDERS = (WAIT, "s_barrier", "buffer_wbl2 sc1", "buffer_wbl2 sc0 sc1", "buffer_inv sc1", "buffer_inv sc0 sc1")
+FENCES = ("buffer_wbl2 sc1", "buffer_wbl2 sc0 sc1", "buffer_inv sc1", "buffer_inv sc0 sc1")
+
+
+def access(random, spread: int) -> str:
+    """Return an access to ``spread`` bytes."""
+    size = 1 << random.integers(0, 5)
+    offset = int(random.integers(0, spread))
+    bits = BITS[random.integers(0, len(BITS))]
+    data = {8: "v[8:9]", 16: "v[8:11]"}.get(size, "v8")
+    returning = f"offset:{offset & ~3} sc0 {bits.replace('sc0', '')}"
+    return (
+        f"global_load_{LOADS[size]} {data}, v0, {{x}} offset:{offset} {bits}",
+        f"global_store_{STORES[size]} v0, {data}, {{x}} offset:{offset} {bits}",
+        f"global_atomic_add v8, v0, v9, {{x}} {returning}",
+        f"global_atomic_cmpswap v8, v0, v[10:11], {{x}} {returning}",
+        f"s_load_dword s20, {{x}}, {offset & ~3:#x}",
+    )[random.choice(5, p=(0.35, 0.35, 0.1, 0.1, 0.1))]
+
+
+def flag(random) -> list[str]:
+    """Return what releases or acquires by word y, most of it."""
+    bits = ("sc1", "sc0 sc1", "sc0 sc1")[random.integers(0, 3)]
+    release = [f"buffer_wbl2 {bits}", WAIT, f"global_store_dword v0, v9, {{y}} {bits}"]
+    exchange = [f"buffer_wbl2 {bits}", WAIT, "global_atomic_add v8, v0, v9, {y} sc0 sc1", WAIT, f"buffer_inv {bits}"]
+    acquire = [f"global_load_dword v8, v0, {{y}} {bits}", WAIT, f"buffer_inv {bits}"]
+    whole = (release, exchange, acquire)[random.integers(0, 3)]
+    return [line for line in whole if random.random() < 0.92]
 
 
 def accesses(random, spread: int) -> list[str]:
-    """Return a few accesses to ``spread`` bytes, among what may order them."""
-    code = ["; s3"]
+    """Return a few accesses of all wavefronts of a work-group, or of one, among what may order them."""
+    code = ["; s3"] if random.random() < 0.5 else []
     for _ in range(random.integers(1, 9)):
-        size = 1 << random.integers(0, 5)
-        offset = int(random.integers(0, spread))
-        bits = BITS[random.integers(0, len(BITS))]
-        kind = random.integers(0, 6)
-        if kind == 0:
-            code.append(f"global_load_{LOADS[size]} v[8:11], v0, {{x}} offset:{offset} {bits}".replace(
-                "v[8:11]", {8: "v[8:9]", 16: "v[8:11]"}.get(size, "v8")))  # fmt: skip
-        elif kind == 1:
-            data = {8: "v[8:9]", 16: "v[8:11]"}.get(size, "v8")
-            code.append(f"global_store_{STORES[size]} v0, {data}, {{x}} offset:{offset} {bits}")
-        elif kind == 2:
-            code.append(f"global_atomic_add v8, v0, v9, {{x}} offset:{offset & ~3} sc0 {bits.replace('sc0', '')}")
-        elif kind == 3:
-            swap = f"global_atomic_cmpswap v8, v0, v[10:11], {{x}} offset:{offset & ~3} sc0"
-            code.append(f"{swap} {bits.replace('sc0', '')}")
+        kind = random.integers(0, 8)
+        if kind < 4:
+            code.append(access(random, spread))
+        elif kind < 7:
+            code += flag(random)
         else:
-            code.append(ORDERS[random.integers(0, len(ORDERS))])
+            code.append(("s_barrier", WAIT, *FENCES)[random.integers(0, 6)])
     return lines(code)
 
 
@@ -82,7 +99,7 @@ def verdict_of(threads, seed: int, native: bool, **options) -> list[object]:
 @pytest.mark.parametrize("covers", ["work-group", "wavefront"])
 def test_random_accesses_have_the_same_verdict(used, spread, covers):
     verdicts = []
-    for seed in range(25):
+    for seed in range(40):
         threads = drawn(seed, spread)
         verdicts.append(verdict_of(threads, seed, True, covers=covers))
         assert verdicts[-1] == verdict_of(threads, seed, False, covers=covers), f"seed {seed}"
@@ -91,16 +108,19 @@ def test_random_accesses_have_the_same_verdict(used, spread, covers):
 
 
 def test_a_conflict_that_native_code_misses_is_seen(monkeypatch):
-    """A planted fault: native code takes every launch for one that has ended before the others began."""
-    plain = Race.start
+    """A planted fault: native code takes every launch for one that has ended before it began."""
+    plain, clocks = Race.start, []
 
     def start(self, launch):
         plain(self, launch)
         if self._log is not None:
-            self._data[id(launch)][1][7] = 1
+            data = self._data[id(launch)][1]
+            end = (1 << 30) + int(data[race_state.KEY >> 3])
+            clocks.append(np.array([1, end << 32 | 1]))
+            data[race_state.BEFORE >> 3 : race_state.AFTER >> 3] = clocks[-1].ctypes.data
 
     monkeypatch.setattr(Race, "start", start)
-    assert any(verdict_of(drawn(n, 8), n, True) != verdict_of(drawn(n, 8), n, False) for n in range(12))
+    assert any(verdict_of(drawn(n, 8), n, True) != verdict_of(drawn(n, 8), n, False) for n in range(20))
 
 
 # -- kernels that Triton compiles --------------------------------------------------------------------------------------
@@ -213,7 +233,23 @@ def judged(monkeypatch, program) -> list[int]:
 
 def test_a_kernel_without_a_conflict_stays_in_native_code(monkeypatch):
     assert judged(monkeypatch, multiplies) == []
+    assert judged(monkeypatch, lock) == [], "what a lock protects is ordered"
     assert judged(monkeypatch, prints) != [], "the host serves its calls"
+
+
+@pytest.mark.parametrize("ranks", [(0, 0), (0, 1)])
+def test_a_released_message_stays_in_native_code(monkeypatch, ranks):
+    counts = []
+    plain = Log.judge
+    monkeypatch.setattr(Log, "judge", lambda self: (counts.append(1), plain(self)))
+    put = lines(store("x", 1), "buffer_wbl2 sc0 sc1", WAIT, store("y", 1, "sc0 sc1"))
+    get = lines(until("y", 1), "buffer_inv sc0 sc1", load("x", 9), WAIT)
+    for seed in range(4):
+        watch = Race(Seeded(seed))
+        assert _race([(ranks[0], put), (ranks[1], get)], watch, 1, 0, None, native=True) is None
+        assert not counts
+    assert _race([(ranks[0], put[:2] + put[4:]), (ranks[1], get)], Race(Seeded(0)), 1, 0, None, native=True)
+    assert counts, "without a release"
 
 
 def test_a_full_log_is_judged_by_python(monkeypatch):
@@ -222,3 +258,9 @@ def test_a_full_log_is_judged_by_python(monkeypatch):
     assert len(judged(monkeypatch, multiplies)) > 3
     taken = kernel_run(produce, 3, True, monkeypatch)
     assert taken == kernel_run(produce, 3, False, monkeypatch)
+
+
+def test_python_judges_when_histories_take_too_much_memory(monkeypatch):
+    monkeypatch.setattr("harness.emulator.watch.race_log.MOST_MEMORY_BLOCKS", 0)
+    assert len(judged(monkeypatch, lock)) > 20
+    assert kernel_run(lock, 3, True, monkeypatch) == kernel_run(lock, 3, False, monkeypatch)
