@@ -367,6 +367,9 @@ def may_conflict(rs, address, size, event):
                         return True
                     known = number
             shadow += 4
+            # Two granules at once.
+            while shadow + 8 <= past and get64(shadow) == known << 32 | known:
+                shadow += 8
         address = stop
     return False
 
@@ -392,12 +395,13 @@ def note(rs, address, size, event):
                 put64(event + FOLLOWING, _followed(rs, number, event))
             following = get64(event + FOLLOWING)
             whole = past - 4 if stop & 3 else past
-            # All granules with the same cell at once.
-            while True:
-                put32(shadow, following)
-                shadow += 4
-                if shadow >= whole or _number_at(rs, shadow) != number:
-                    break
+            number = np.int64(peek32(np.uint64(shadow)))
+            put32(shadow, following)
+            shadow += 4
+            # The others with the same cell, two at once.
+            while shadow + 8 <= whole and get64(shadow) == number << 32 | number:
+                put64(shadow, following << 32 | following)
+                shadow += 8
         address = stop
 
 
