@@ -1,7 +1,8 @@
-"""Scheduler of translated programs in mode ``weak``: the loop of ``Scheduler``, as native code.
+"""Scheduler of translated programs in the modes ``weak`` and ``race``: the loop of ``Scheduler``, as native code.
 
 Python starts and ends work-groups, waits for other ranks, performs the release at a kernel's end, and executes the
-instructions that have no native form or fault. The schedule, the events and the counters are those of ``Scheduler``.
+instructions that have no native form, fault, or may be races. The schedule, the events and the counters are those of
+``Scheduler``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from harness.emulator.execution.tally import split_counters
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.native import interleaved, record, weak_steps
 from harness.emulator.program.compiled.translation import Translation
-from harness.emulator.watch.base import Watch
-from harness.emulator.watch.weak import Weak
+from harness.emulator.watch.base import NativeWatch, Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
@@ -35,7 +35,7 @@ def scheduler_of(
     streams: Sequence[Sequence[Launch]], watch: Watch | None, closed: bool, limit: float | None
 ) -> Scheduler:
     """Return the scheduler for launches that are interpreted, or watched: see ``Scheduler``."""
-    if isinstance(watch, Weak):
+    if isinstance(watch, NativeWatch) and watch.choices is not None:
         launches = [each for stream in streams for each in stream]
         translations = {
             id(each): heat.rows for each in launches if isinstance(heat := each.program.heat, Rows) and heat.rows
@@ -51,19 +51,20 @@ class InterleavedScheduler(Scheduler):
     def __init__(
         self,
         streams: Sequence[Sequence[Launch]],
-        watch: Weak,
+        watch: NativeWatch,
         closed: bool,
         limit: float | None,
         translations: dict[int, Translation],
     ) -> None:
         """``translations``: the translation of each launch by its ``id``."""
-        self._weak = watch
+        self._native = watch
         self._translations = translations
         self._state = np.zeros(interleaved.STATE_BYTES >> 3, np.int64)
         self._address = self._state.ctypes.data
         self._table = np.zeros(0, np.int64)
         self._running: list[_Running] = []
-        self._put(interleaved.MODEL, watch.model.address)
+        self._put(interleaved.MODEL, watch.decisions.address)
+        self._put(interleaved.EVENTS, watch.events)
         self._put(interleaved.MOST_RESIDENT, RESIDENT_WAVES)
         self._put(interleaved.CLOSED, closed)
         self._enter, _ = interleaved.functions()
@@ -83,19 +84,20 @@ class InterleavedScheduler(Scheduler):
             with np.errstate(all="ignore"):
                 while self._go_on():
                     pass
-                self._weak.over()
+                self._native.over()
         finally:
-            self._weak.chunk_of = None
+            self._native.chunk_of = None
+            self._native.untranslated()
             for running in self._running:
                 running.close()
 
     def _go_on(self) -> bool:
         """Run native code, and do what it returned for; return False when all wavefronts have ended."""
         self._start_groups()
-        self._put(interleaved.ENDING, bool(self._weak.ending))
+        self._put(interleaved.ENDING, bool(self._native.ending))
         self._put(interleaved.BUDGET, _BUDGET)
         why = self._enter(self._address)
-        self._weak.model.raise_failure()
+        self._native.decisions.raise_failure()
         if self._get(interleaved.ENDED):
             self._put(interleaved.ENDED, 0)
             self.idle_rounds = 0
@@ -106,7 +108,7 @@ class InterleavedScheduler(Scheduler):
             self.round = self._get(interleaved.ROUND)
             self._yield()
         elif why == interleaved.KERNEL_END:
-            self._weak.end_kernel()
+            self._native.end_kernel()
         elif why == interleaved.GROUP_ENDED:
             wave = self._get(interleaved.PREVIOUS)
             self._put(interleaved.PREVIOUS, 0)
@@ -121,7 +123,7 @@ class InterleavedScheduler(Scheduler):
         following = queue[-1] if queue else None
         super()._begin(queue)
         if following is not None:
-            address = self._weak.address_of(following)
+            address = self._native.address_of(following)
             self._running.append(_Running.of(following, self._translations[id(following)], address, self._address))
 
     def _finished(self, launch: Launch, queue: list[Launch]) -> None:
@@ -138,6 +140,7 @@ class InterleavedScheduler(Scheduler):
                 self.pending.append((launch, first + count, per_chunk))
             (running,) = (each for each in self._running if each.launch is launch)
             self._reserve(count * launch.waves_per_group)
+            self._native.started_groups(launch, range(first, first + count))
             running.start(first, count)
         self._put(interleaved.PENDING, bool(self.pending))
 
@@ -177,7 +180,7 @@ class InterleavedScheduler(Scheduler):
         try:
             if place.step is not None:
                 place.step(wf)
-                position += 1
+                position += place.operations
             else:
                 block = program.blocks[place.block]
                 assert block.goes is not None  # sanity check
@@ -224,6 +227,10 @@ class InterleavedScheduler(Scheduler):
                 for chunk in running.launch.chunks.values():
                     chunk.at_barrier = []
                 running.launch.chunks = {}
+
+
+_MOST_KEPT = 64 << 20
+"""Bytes of the records that stay with the program that was launched last."""
 
 
 class _Running:
@@ -293,12 +300,27 @@ class _Running:
         if not self._closed:
             self._closed = True
             self.launch.add_counts(self.arena.counts.copy())
-            self.arena.shrink()
-            kept = len(self.arena.slots)
-            del self._groups[kept:]
-            self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
-            self._free = list(range(kept))
             self.translation.idle = self
+            self._keep_memory()
+
+    def _keep_memory(self) -> None:
+        """Keep the memory for the program's next launch, and no longer that of another program."""
+        global _with_memory
+        other, _with_memory = _with_memory, None
+        if other is not None and other is not self and other._closed:
+            other._shrink()
+        if len(self.arena.slots) * self.launch.waves_per_group * self.arena.stride <= _MOST_KEPT:
+            _with_memory = self
+            self._free = list(reversed(range(len(self.arena.slots))))
+        else:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self.arena.shrink()
+        kept = len(self.arena.slots)
+        del self._groups[kept:]
+        self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
+        self._free = list(range(kept))
 
     def wave_at(self, address: int) -> SingleWavefront:
         """Return the wavefront whose record is at an address."""
@@ -328,6 +350,10 @@ class _Running:
                     wf.block = self.translation.places[int(wf.header[record.POSITION >> 3])].block
                     wf.turn = int(wf.header[record.TURN >> 3])
                     yield wf
+
+
+# The program that has kept the memory of its last launch.
+_with_memory: _Running | None = None
 
 
 def _word(address: int) -> int:

@@ -1,9 +1,9 @@
 """Native code in the watched modes that run each wavefront by itself: from when on a program uses it, and where.
 
-Mode ``race`` executes memory accesses and waits itself, in Python. The ALU instructions between them, which it leaves
-as they are, call the same native functions as translated programs do (``program.compiled``), several with one call. The
-registers of a wavefront are therefore in a record (``native.record``). In mode ``weak`` all of a program is native
-code, see ``driver.interleaved``.
+In the modes ``weak`` and ``race`` all of a program is native code, see ``driver.interleaved``. That takes decisions: in
+the scheduler's fixed order, mode ``race`` executes memory accesses and waits in Python. The ALU instructions between
+them, which it leaves as they are, call the same native functions as translated programs do (``program.compiled``),
+several with one call. The registers of a wavefront are therefore in a record (``native.record``).
 
 Loading functions takes time, and compiling them more, so a program is interpreted until that has taken as long.
 """
@@ -27,7 +27,7 @@ from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import objects
 from harness.emulator.program.compiled.translation import Translation, Translator
-from harness.emulator.watch.base import Watch
+from harness.emulator.watch.base import NativeWatch, Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
@@ -196,5 +196,8 @@ def decode(listing: Listing, watch: Watch, plain: p.Program | None = None) -> p.
     """
     observed = _Observed(watch)
     program = p.decode(listing, watch=observed)
-    program.heat = Rows(program, observed.kept) if watch.native else Stretches(program, observed.kept, plain)
+    if isinstance(watch, NativeWatch) and watch.choices is not None:
+        program.heat = Rows(program, observed.kept)
+    else:
+        program.heat = Stretches(program, observed.kept, plain)
     return program

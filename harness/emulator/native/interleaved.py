@@ -1,4 +1,5 @@
-"""Execution of translated code in mode ``weak``: wavefronts run one at a time and may be switched at each access.
+"""Execution of translated code in the modes ``weak`` and ``race``: wavefronts run one at a time, and may be switched at
+each access.
 
 The code is that of ``native.execute``. Which wavefront runs next, and when memory moves, are the choices of
 ``driver.schedule``, taken in the same order: both execute the same schedule, which tests compare. The functions get the
@@ -13,7 +14,7 @@ from functools import cache
 import numpy as np
 from numba import cfunc, types
 
-from harness.emulator.native import execute, issuing, record
+from harness.emulator.native import execute, issuing, race_order, record
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.raw import bit_count, call, get64, move, put64
@@ -28,7 +29,9 @@ from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, UNIT
 # wavefront too; whether a kernel's end is due, and whether memory has moved at the current switch already; wavefronts
 # that have ended; operations until the next pause.
 (CLOSED, IMPATIENT, ENDING, MOVED, ENDED, BUDGET) = range(88, 136, 8)
-STATE_BYTES = 136
+# In mode ``race`` not 0: barriers and ends are events of ``race_state``.
+EVENTS = 136
+STATE_BYTES = 144
 
 # The code of a launch: its rows, its rank, the counters of its segments, work-groups that have started and not ended.
 (ROWS, RANK, WAVES, LANES, GROUPS) = range(0, 40, 8)
@@ -179,6 +182,8 @@ def _release(s, group):
     turn = np.int64(0)
     for i in range(arrived):
         turn = max(turn, get64(get64(group + AT_BARRIER + 8 * i) + record.TURN))
+    if get64(s + EVENTS):
+        race_order.released(get64(group + AT_BARRIER), group + AT_BARRIER, arrived)
     put64(group + ARRIVED, 0)
     for i in range(arrived):
         wave = get64(group + AT_BARRIER + 8 * i)
@@ -191,6 +196,8 @@ def _release(s, group):
 def _end(s, wave):
     group = get64(wave + record.GROUP)
     put64(wave + record.STATE, record.ENDED)
+    if get64(s + EVENTS):
+        race_order.ended(wave)
     add(s + ENDED, 1)
     add(s + RESIDENT, -1)
     add(group + LIVE, -1)

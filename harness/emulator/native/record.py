@@ -16,6 +16,8 @@ CONTEXT, SHARE, NUMBER, POSITION, STATE, LOOPS, TURN, PRIVATE = range(520, 584, 
 # In mode ``weak``, addresses: the model's state, what native functions need of the launch, the flight and the queue of
 # the wavefront, or 0, its code and work-group; and whether it waits. See ``native.interleaved``.
 MODEL, LAUNCH, FLIGHT, QUEUE, CODE, GROUP, BLOCKED = range(584, 640, 8)
+# In mode ``race`` ``native.race_state`` has the launch, and the thread is:
+THREAD = QUEUE
 # Scratch space of native functions: bool[64], uint64[64], bool[64].
 MASK, ADDRESSES, TAKES = 640, 704, 1216
 SET_UP = MASK

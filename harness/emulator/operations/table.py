@@ -162,17 +162,20 @@ class Op:
 class Native:
     """The native function of a step and its parameters, int64 each; see ``native.steps``.
 
-    ``keeps``: objects whose addresses are among the parameters.
+    ``keeps``: objects whose addresses are among the parameters. ``then``: a step with a native function, which follows.
     """
 
     function: Any
     parameters: tuple[int, ...]
     keeps: tuple[Any, ...] = ()
+    then: Step | None = None
 
 
-def with_native(step: Step, function: Any, *parameters: int, keeps: tuple[Any, ...] = ()) -> Step:
-    """Return ``step``, with a native function that translated code calls instead of it."""
-    step.native = Native(function, tuple(int(p) for p in parameters), keeps)  # type: ignore[attr-defined]
+def with_native(
+    step: Step, function: Any, *parameters: int, keeps: tuple[Any, ...] = (), then: Step | None = None
+) -> Step:
+    """Return ``step``, with a native function that translated code calls instead of it; ``then`` as in ``Native``."""
+    step.native = Native(function, tuple(int(p) for p in parameters), keeps, then)  # type: ignore[attr-defined]
     return step
 
 

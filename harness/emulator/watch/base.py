@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.emulator.execution.timing import StepClock
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from harness.emulator.execution.launch import Chunk, Launch
     from harness.emulator.operations.access import GlobalAccess
+    from harness.emulator.watch.decisions import Decisions
 
 
 class Watch:
@@ -32,9 +34,6 @@ class Watch:
     interleaves: bool = False
     """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
     operation. False: those at the same instruction run as one array."""
-
-    native: bool = False
-    """True: the steps that it instruments have native functions, so that whole programs become native code."""
 
     closed: bool = False
     """True: only the running launches can change the memory that they read, so waiting for ever is reported."""
@@ -114,3 +113,45 @@ class Watch:
     def settled(self) -> bool:
         """Return False while memory, or a wavefront's view of it, may still change without any wavefront executing."""
         return True
+
+
+class NativeWatch(Watch):
+    """Watched mode whose steps have native functions, so that whole programs become native code.
+
+    ``driver.interleaved`` executes it. ``ending``: ranks whose kernel has ended without the release at its end.
+    ``chunk_of``: returns the work-group of a wavefront, by its number, whose record native code made.
+    """
+
+    interleaves = True
+    ending: Sequence[int] = ()
+    chunk_of: Callable[[Launch, int], Chunk] | None = None
+
+    @property
+    def decisions(self) -> Decisions:
+        """The state in which native code takes decisions; the same for all launches until ``restart``."""
+        raise NotImplementedError
+
+    @property
+    def events(self) -> int:
+        """Address of the state of ``native.race_state``, or 0: native code reports barriers and ends to it."""
+        return 0
+
+    def translated(self) -> None:
+        """Called before ``begin``, if translated code of decoded programs is going to run."""
+
+    def untranslated(self) -> None:
+        """Called after translated code has run, also if it has failed."""
+
+    def address_of(self, launch: Launch) -> int:
+        """Return the address of what native functions need of a launch that has started."""
+        raise NotImplementedError
+
+    def started_groups(self, launch: Launch, groups: range) -> None:
+        """Called when native code starts work-groups, instead of ``started``.
+
+        ``released`` and ``ended`` are not called for native code.
+        """
+
+    def end_kernel(self) -> None:
+        """Perform the release at the end of the first kernel of ``ending``."""
+        raise NotImplementedError

@@ -8,20 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator.native import flights, issuing, weak_state
-from harness.emulator.watch.choices import AGE, HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT, Choices, Lazy, Seeded
+from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.decisions import Decisions
 
-BLOCK_BYTES = 1 << 20
 FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES = 4096, 1024, 1024
-_DECISIONS = (
-    AGE, "which access completes", "memory moves", "what moves", "which line", HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT,
-)  # fmt: skip
-_SERVICE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-_FIELDS = weak_state.FREE // 8
 _NO_EPOCH = -1
 _LOOKED_THROUGH = 4096
 
 
-class Model:
+class Model(Decisions):
     """One model of memory. ``deliver(operation, data)``, ``fold(access, value)``, ``local(token, access)``: see
     ``Weak``."""
 
@@ -34,34 +29,17 @@ class Model:
         local: Callable[[int, int], int] | None = None,
     ) -> None:
         flights.prepare()
-        self._choices = choices
-        self._memory = _aligned(weak_state.STATE_BYTES)
-        self.address = self._memory.ctypes.data
-        self._state = self._memory.view(np.int64)
-        self._log = np.zeros((weak_state.EVENTS, weak_state.EVENT_FIELDS), np.int64)
-        self._blocks: list[np.ndarray] = []
-        self._used_blocks = 0
-        self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
-        self._moving = np.zeros(FIRST_MOVES, np.int64)
-        self._queued = np.zeros(FIRST_QUEUES, np.int64)
-        # An exception in a function that native code called: raised when the native code has returned.
-        self._failure: BaseException | None = None
-        functions = {
-            weak_state.PICK: self._pick,
+        services = {
             weak_state.MORE: self._more,
             weak_state.DELIVER: deliver,
             weak_state.FOLD: fold,
             weak_state.LOCAL: local,
         }
-        self._services = {field: _SERVICE(self._guarded(f)) for field, f in functions.items() if f is not None}
-        for field, service in self._services.items():
-            self._set(field, ctypes.cast(service, ctypes.c_void_p).value or 0)
-        if type(choices) in (Seeded, Lazy):
-            assert isinstance(choices, Seeded)  # sanity check
-            self._set(weak_state.PLACE, choices.place.ctypes.data)
-            self._set(weak_state.WORDS, choices.words.ctypes.data)
-            self._set(weak_state.WORD_COUNT, len(choices.words))
-            self._set(weak_state.LAZY, type(choices) is Lazy)
+        super().__init__(choices, {f: each for f, each in services.items() if each is not None}, weak_state.MORE)
+        self._log = np.zeros((weak_state.EVENTS, weak_state.EVENT_FIELDS), np.int64)
+        self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
+        self._moving = np.zeros(FIRST_MOVES, np.int64)
+        self._queued = np.zeros(FIRST_QUEUES, np.int64)
         self._set(weak_state.COVERS, covers_siblings)
         self._set(weak_state.LOG, self._log.ctypes.data)
         self._set(weak_state.ACT, flights.perform.address)
@@ -76,14 +54,12 @@ class Model:
         elif self._get(weak_state.LINES):
             self._buckets.fill(0)
         for field in (
-            weak_state.NEXT, weak_state.END, weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
+            weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
             weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES, weak_state.FLIGHTS,
             weak_state.QUEUES_USED, weak_state.QUEUES,
         ):  # fmt: skip
             self._set(field, 0)
-        self._state[_FIELDS : weak_state.SEEN_LINE // 8] = 0
-        self._used_blocks = 0
-        del self._blocks[16:]
+        self.forget_structures()
         self._set(weak_state.OUTSIDE, outside)
         self._set_tables()
         self._set(weak_state.ELSEWHERE, self.call(issuing.NEW_UNIT, -1, 0, 0))
@@ -102,19 +78,6 @@ class Model:
         if self._failure is not None:
             self.raise_failure()
         return result
-
-    def raise_failure(self) -> None:
-        """Raise what a function that native code called has raised, if anything."""
-        failure, self._failure = self._failure, None
-        self._set(weak_state.FAILED, 0)
-        if failure is not None:
-            raise failure
-
-    def _get(self, field: int) -> int:
-        return int(self._state[field >> 3])
-
-    def _set(self, field: int, value: int) -> None:
-        self._state[field >> 3] = value
 
     def tick(self) -> int:
         """Let time pass; return it."""
@@ -174,33 +137,9 @@ class Model:
 
     # -- functions that native code calls ----------------------------------------------------------------------------
 
-    def _guarded(self, function: Callable[[int, int], int]) -> Callable[[int, int], int]:
-        def service(a: int, b: int) -> int:
-            if self._failure is not None and function != self._more:
-                return 0
-            try:
-                return function(a, b)
-            except BaseException as error:  # noqa: BLE001 - native code cannot raise it; ``call`` does
-                self._failure = error
-                self._set(weak_state.FAILED, 1)
-                return 0
-
-        return service
-
-    def _pick(self, n: int, decision: int) -> int:
-        return self._choices.pick(n, _DECISIONS[decision])
-
     def _more(self, wanted: int, size: int) -> int:
         if wanted == weak_state.MEMORY:
-            while True:
-                if self._used_blocks == len(self._blocks):
-                    self._blocks.append(_aligned(max(BLOCK_BYTES, size)))
-                block = self._blocks[self._used_blocks]
-                self._used_blocks += 1
-                if block.nbytes >= size:
-                    break
-            self._set(weak_state.NEXT, block.ctypes.data)
-            self._set(weak_state.END, block.ctypes.data + block.nbytes)
+            self.more_memory(size)
         elif wanted == weak_state.TABLE:
             self._buckets = np.zeros(4 * size, np.int64)
             self._set_tables()
@@ -211,13 +150,6 @@ class Model:
             self._moving = np.concatenate([self._moving, np.zeros_like(self._moving)])
             self._set_tables()
         return 0
-
-
-def _aligned(size: int) -> np.ndarray:
-    """Return zeroed memory that starts at a multiple of 64."""
-    memory = np.zeros(size + 64, np.uint8)
-    first = -memory.ctypes.data % 64
-    return memory[first : first + size]
 
 
 def at_address(address: int, size: int) -> np.ndarray:

@@ -28,11 +28,14 @@ values that it read. Where two critical sections may run in either order, one or
 shows: try several seeds. By itself the mode does not see accesses of the host or of other processes; a value that
 another process wrote counts as a release of everything that this process had published. ``race_record`` judges what
 several processes, and their hosts, have recorded.
+
+Native code executes the accesses of translated programs, and judges those that are surely no races, see ``race_log``.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -40,7 +43,7 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import located
+from harness.emulator.native import located, race_order, race_state, race_steps
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
     ATOMIC,
@@ -54,11 +57,12 @@ from harness.emulator.operations.access import (
     ScratchAccess,
     at_one,
 )
-from harness.emulator.operations.table import Step
+from harness.emulator.operations.table import Step, with_native
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
-from harness.emulator.watch.base import Watch
+from harness.emulator.watch.base import NativeWatch
 from harness.emulator.watch.choices import Choices
+from harness.emulator.watch.race_log import KINDS, Log, Native, Site
 from harness.emulator.watch.race_order import AGENT, SCOPES, SYSTEM, WAVE, WORKGROUP, Launched
 from harness.emulator.watch.race_record import Recording
 from harness.emulator.watch.race_report import Effect
@@ -72,14 +76,13 @@ if TYPE_CHECKING:
     from harness.emulator.execution.launch import Chunk, Launch
 
 
-class Race(Watch):
+class Race(NativeWatch):
     """See the module docstring.
 
     With ``recording``, what the launches do is recorded for ``race_record.judge`` and not judged here.
     """
 
     name = "race"
-    interleaves = True
 
     def __init__(
         self, choices: Choices | None = None, covers: str = COVERS[0], recording: Recording | None = None
@@ -88,11 +91,19 @@ class Race(Watch):
         if covers not in COVERS:
             raise ValueError(f"covers must be one of {', '.join(COVERS)}, got {covers!r}")
         located.prepare()
+        self.covers = covers
         self.recording = recording
         self._addresses, self._lanes = np.zeros(LANES, np.uint64), np.zeros(LANES, np.int64)
-        self._judge = HappensBefore(raises_unspecified=covers != COVERS[0])
         self._guessing: dict[int, tuple[Program, set[int]]] = {}
-        self.begin(closed=False)
+        # What native functions read of an instruction, by its address; of the program that is being decoded; and of
+        # launches.
+        self._sites: dict[int, Site] = {}
+        self._by_name: dict[tuple[str, int], int] = {}
+        self._described: dict[int, np.ndarray] = {}
+        self._keeps: list[np.ndarray] = []
+        self._data: dict[int, tuple[Launch, np.ndarray]] = {}
+        self._translated = False
+        self.restart(self.choices)
 
     @property
     def unspecified(self) -> list[str]:
@@ -106,9 +117,25 @@ class Race(Watch):
 
     def restart(self, choices: Choices | None) -> None:
         super().restart(choices)
-        self._judge = HappensBefore(self._judge.raises_unspecified)
+        self._judge = HappensBefore(raises_unspecified=self.covers != COVERS[0])
+        self._native: Native | None = None
+        self.begin(closed=False)
 
     # -- called by the scheduler and the decoder ---------------------------------------------------------------------
+
+    @property
+    def decisions(self) -> Native:
+        if self._native is None:
+            assert self.choices is not None  # sanity check
+            self._native = Native(self.choices, lambda: self._log.judge() if self._log is not None else None)
+        return self._native
+
+    @property
+    def events(self) -> int:
+        return self.decisions.state
+
+    def translated(self) -> None:
+        self._translated = True
 
     def begin(self, closed: bool) -> None:
         self._closed = closed
@@ -117,9 +144,20 @@ class Race(Watch):
         self._values: dict[int, bytes] = {}
         if self.recording is None:
             self._judge.clear()
+        self._data.clear()
+        # For each rank, addresses of the clocks that its next launch knows.
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self._log: Log | None = None
+        if self._translated:
+            self._translated = False
+            self.decisions.begin(self.recording is not None)
+            state = self._judge if self.recording is None else self.recording
+            self._log = Log(self.decisions, state, self._sites, self._by_name)
 
     @property
-    def _state(self) -> HappensBefore | Recording:
+    def _state(self) -> HappensBefore | Recording | Log:
+        if self._log is not None:
+            return self._log
         return self._judge if self.recording is None else self.recording
 
     def start(self, launch: Launch) -> None:
@@ -130,24 +168,57 @@ class Race(Watch):
             launch.waves_per_group,
             lambda address: _place(launch, address),
         )
-        if self.recording is None:
-            self._launches[id(launch)] = self._judge.start(facts)
-        else:
-            self._launches[id(launch)] = self.recording.start(facts, launch.table)
+        state = self._state
+        key = state.start(facts) if isinstance(state, HappensBefore) else state.start(facts, launch.table)
+        self._launches[id(launch)] = key
+        if self._log is None:
+            return
+        starts, ends, _ = launch.table.addresses
+        data = np.array(
+            [
+                starts, ends, len(launch.table.allocations), self.decisions.state, key, launch.rank,
+                launch.waves_per_group, launch.hostcall is not None or self.decisions.full, self._open(launch),
+                launch.kernarg_address, launch.kernarg.nbytes, self._log.first_thread(key), facts.waves,
+                *2 * self._orders.get(launch.rank, 5 * (0,)),
+            ]
+        )  # fmt: skip
+        self._data[id(launch)] = launch, data
+        self.decisions.launches.append(data)
+
+    def address_of(self, launch: Launch) -> int:
+        _, data = self._data[id(launch)]
+        address: int = data.ctypes.data
+        return address
 
     def started(self, chunk: Chunk) -> None:
         self._state.create(self._launches[id(chunk.launch)], chunk.wavefronts.wave.tolist())
 
+    def started_groups(self, launch: Launch, groups: range) -> None:
+        per_group = launch.waves_per_group
+        self._state.create(self._launches[id(launch)], range(groups.start * per_group, groups.stop * per_group))
+
     def released(self, chunk: Chunk, groups: list[int]) -> None:
+        state = self._state
+        assert not isinstance(state, Log)  # sanity check
         for group in groups:
-            self._state.barrier(self._launches[id(chunk.launch)], group)
+            state.barrier(self._launches[id(chunk.launch)], group)
 
     def ended(self, wf: Wavefronts) -> None:
+        state = self._state
+        assert not isinstance(state, Log)  # sanity check
         for wave in wf.wave.tolist():
-            self._state.end(self._launches[id(wf.chunk.launch)], wave)
+            state.end(self._launches[id(wf.chunk.launch)], wave)
 
     def finish(self, launch: Launch) -> None:
         self._state.finish(self._launches[id(launch)])
+        if self._log is not None:
+            data = self._data[id(launch)][1]
+            race_order.finish(data.ctypes.data)
+            self._orders[launch.rank] = tuple(data[race_state.AFTER >> 3 :].tolist())
+
+    def untranslated(self) -> None:
+        if self._log is not None and self.recording is not None:
+            self._log.judge()
 
     def instrument(self, decoded: Decoded) -> Step | None:
         mnemonic, modifiers = decoded.instruction.mnemonic, decoded.instruction.modifiers
@@ -159,15 +230,17 @@ class Race(Watch):
             return self._scalar(decoded.access, decoded.step)
         if isinstance(decoded.access, ScratchAccess):
             assert decoded.step is not None  # sanity check
-            return self._private(decoded.step)
+            return self._private(decoded.access, decoded.step)
         if mnemonic in ("buffer_wbl2", "buffer_inv"):
             scope = (SYSTEM if "sc0" in modifiers else AGENT) if "sc1" in modifiers else WORKGROUP
             if mnemonic == "buffer_inv":
-                return lambda wf: self._state.invalidate(*self._thread(wf), scope)
-            return lambda wf: self._state.write_back(*self._thread(wf), scope)
+                step: Step = lambda wf: self._state.invalidate(*self._thread(wf), scope)  # noqa: E731
+                return with_native(step, race_steps.fence, race_state.INVALIDATE, scope)
+            step = lambda wf: self._state.write_back(*self._thread(wf), scope)  # noqa: E731
+            return with_native(step, race_steps.fence, race_state.WRITE_BACK, scope)
         if mnemonic == "s_waitcnt":
             left, _ = waits_for(decoded.instruction)
-            return lambda wf: self._state.wait(*self._thread(wf), left)
+            return with_native(lambda wf: self._state.wait(*self._thread(wf), left), race_steps.wait, left)
         if decoded.access is not None and mnemonic.startswith(("global_", "buffer_", "flat_")):
             raise UnimplementedInstruction(f"mode race cannot track {mnemonic}; use another mode")
         return decoded.step
@@ -178,6 +251,7 @@ class Race(Watch):
         scope = SCOPES.index(declared.scope)
         index = declared.instruction.index
         shared = scope >= AGENT
+        log = self._log_access
 
         def step(wf: Wavefronts) -> None:
             access, launch = at_one(declared, wf), wf.chunk.launch
@@ -187,21 +261,56 @@ class Race(Watch):
             packet = launch.hostcall is not None and len(lanes) and launch.hostcall.holds(chosen)
             if not len(lanes) or guess or packet:
                 plain(wf)
-                self._state.access(*self._thread(wf), ())
+                log(wf, ())
                 return
             # Another process must not come between a scoped access and its place in the recorded order.
+            if self._log is not None:
+                self._log.judge()
             with self.recording.turn() if self.recording is not None and shared else nullcontext():
                 effects = []
                 for kind, addresses, some in _effects(wf, access, chosen, lanes):
                     effect = Effect(kind, scope, access.instruction, access.size, addresses, some)
                     effects.append(effect._replace(outside=self._is_outside(launch, effect)))
-                self._state.access(*self._thread(wf), effects)
+                log(wf, effects)
                 plain(wf)
             if scope == SYSTEM and access.kind != LOAD and self._open(launch):
                 for address in chosen.tolist():
                     self._values[address] = ctypes.string_at(address, access.size)
 
-        return step
+        if type(declared) is not GlobalAccess or not hasattr(plain, "native"):
+            return step
+        site = Site(declared.kind, scope, declared.instruction, declared.size, declared.operation == native.CMPSWAP)
+        swaps = declared.data if site.swaps else -1
+        address = self._describe(site, *declared.address, swaps)
+        return with_native(step, race_steps.access, address, then=plain)
+
+    def _describe(self, site: Site, *rest: int) -> int:
+        """Return the address of what native functions read of an access; ``rest``: the fields after the scope."""
+        described = np.zeros(race_steps.ACCESS_FIELDS, np.int64)
+        described[: 3 + len(rest)] = KINDS[site.kind], site.size, site.scope, *rest
+        address: int = described.ctypes.data
+        self._sites[address], self._described[address] = site, described
+        return address
+
+    def decoded(self, program: Program) -> None:
+        guesses = self._guesses(program)
+        for address, described in self._described.items():
+            site = self._sites[address]
+            self._by_name[program.name, site.instruction.index] = address
+            described[race_steps.GUESSES >> 3] = site.instruction.index in guesses and site.scope == WAVE
+        self._keeps += self._described.values()
+        self._described.clear()
+
+    def _log_access(self, wf: Wavefronts, effects: Sequence[Effect]) -> None:
+        """Judge, or record, a global access that Python executes."""
+        self._state.access(*self._thread(wf), effects)
+        if self._log is not None:
+            self._executed(wf, effects)
+
+    def _executed(self, wf: Wavefronts, effects: Sequence[Effect], is_scalar: bool = False) -> None:
+        assert isinstance(wf, SingleWavefront)  # sanity check
+        assert self._log is not None  # sanity check
+        self._log.executed(wf.record, effects, is_scalar)
 
     def _located(self, wf: Wavefronts, access: GlobalAccess | CopyAccess) -> tuple[np.ndarray, np.ndarray]:
         """Return the addresses, uint64[n], and the lanes, int64[n], of an access; raises its fault."""
@@ -230,17 +339,25 @@ class Race(Watch):
                 scope = AGENT if access.kind == ATOMIC else WAVE
                 effect = Effect(access.kind, scope, access.instruction, size, addresses & ~np.uint64(3), lanes)
                 self._state.scalar(*self._thread(wf), effect)
+                if self._log is not None:
+                    self._executed(wf, (effect,), is_scalar=True)
 
-        return step
+        if access.kind != LOAD or not hasattr(plain, "native"):
+            return step
+        address = self._describe(Site(LOAD, WAVE, access.instruction, 4 * access.words))
+        upper = 0xFFFF if "buffer" in access.instruction.mnemonic else 0xFFFFFFFF
+        where = 4 * access.words, access.base, access.soffset, access.offset, upper
+        return with_native(step, race_steps.scalar, address, *where, then=plain)
 
-    def _private(self, plain: Step) -> Step:
+    def _private(self, access: ScratchAccess, plain: Step) -> Step:
         """Watch an access to a lane's own memory: no other lane can race with it, but s_waitcnt counts it."""
 
         def step(wf: Wavefronts) -> None:
             plain(wf)
-            self._state.access(*self._thread(wf), ())
+            self._log_access(wf, ())
 
-        return step
+        address = self._describe(Site(access.kind, WAVE, access.instruction, access.size))
+        return with_native(step, race_steps.private, address, then=plain) if hasattr(plain, "native") else step
 
     def _guesses(self, program: Program) -> set[int]:
         """Return the indices of a program's loads that only guess the value for a compare-and-swap."""

@@ -89,6 +89,7 @@ class Recording:
         self._dropped = 0
         self._launches: list[Launched] = []
         self._sites: dict[int, tuple[int, Instruction]] = {}
+        self._table: Table | None = None
         self._maps: list[tuple[Any, ...]] = []
         self._shared: list[tuple[int, int]] = []
         # Of each work-group, what happened since its last store: (event without its turn, place in _events).
@@ -173,6 +174,9 @@ class Recording:
     def update(self, table: Table) -> None:
         """The memory that this process accesses from now on. An allocation with the label "" is named by the records of
         other processes."""
+        if table is self._table:  # reading the mappings takes longer than a small kernel
+            return
+        self._table = table
         maps = _pieces(table)
         if maps != self._maps:
             self._maps = maps

@@ -7,7 +7,10 @@ alike. ``race_order`` defines what orders accesses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
 
 from harness.emulator.faults import DataRace
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE
@@ -40,6 +43,8 @@ from harness.emulator.watch.race_order import (
 from harness.emulator.watch.race_report import UNSPECIFIED, Effect, Event, describe, missing
 from harness.emulator.watch.shadow import Region, Shadow
 
+_COPIES = "one loads a copy of what the other has loaded before it stores"
+
 
 class HappensBefore:
     """See the module docstring. ``unspecified`` and ``replicated`` have one message for each pair of instructions.
@@ -71,6 +76,20 @@ class HappensBefore:
         # Host synchronizations: what each of their givers knew, and those from which a rank has still to learn.
         self._given: dict[str, list[tuple[Order, ...]]] = {}
         self._expected: dict[int, dict[str, int]] = {}
+
+    @property
+    def copies(self) -> list[frozenset[tuple[str, int]]]:
+        """The pairs of instructions in ``replicated``, each by its kernel and index."""
+        return [pair for pair, why in self._reported if why == _COPIES]
+
+    def history(self, addresses: np.ndarray, size: int) -> Iterator[tuple[int, int, Cell]]:
+        """Yield the history of ``size`` bytes at each of ``addresses``: first byte, number of bytes, and their cell."""
+        for address in addresses.tolist():
+            cells = self._shadow.cells(address, size)
+            for cell, group in groupby(enumerate(cells), key=lambda pair: pair[1]):
+                places = [at for at, _ in group]
+                if cell is not None:
+                    yield address + places[0], len(places), cell
 
     # -- launches ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +245,7 @@ class HappensBefore:
             return True
         copies = are_copies(first, second, cell)
         if copies:
-            messages, why = self.replicated, "one loads a copy of what the other has loaded before it stores"
+            messages, why = self.replicated, _COPIES
         elif ordered(first, second, LENIENT):
             messages, why = self.unspecified, UNSPECIFIED
         else:

@@ -44,6 +44,10 @@ class Shadow:
             return any(number in self._pages for number in range(first, last + 1))
         return any(first <= number <= last for number in self._pages)
 
+    def cells(self, address: int, size: int) -> list[Any]:
+        """Return the cell of each of ``size`` bytes."""
+        return [cell for number, low, high in _runs(address, size) for cell in self._page(number)[low:high].tolist()]
+
     def clear(self) -> None:
         """Forget everything."""
         self._pages.clear()

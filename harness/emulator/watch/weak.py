@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +48,7 @@ from harness.emulator.operations.access import (
 from harness.emulator.operations.table import Native, Step, with_native
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
-from harness.emulator.watch.base import Watch
+from harness.emulator.watch.base import NativeWatch
 from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
 from harness.emulator.watch.local import Local
 from harness.emulator.watch.model import Image, Images, Model, at_address
@@ -58,7 +57,7 @@ from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
 if TYPE_CHECKING:
-    from harness.emulator.execution.launch import Chunk, Launch
+    from harness.emulator.execution.launch import Launch
 
 READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
@@ -101,12 +100,11 @@ class Watched:
         self.running = running
 
 
-class Weak(Watch):
+class Weak(NativeWatch):
     """See the module docstring. ``story()`` returns the memory events, oldest first."""
 
     name = "weak"
-    interleaves = True
-    native = True
+    ending: list[int]
 
     def __init__(self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8) -> None:
         super().__init__(choices or Seeded(0))
@@ -123,8 +121,6 @@ class Weak(Watch):
         self._plain: dict[int, Step] = {}
         self._unresolved: list[tuple[np.ndarray, Native]] = []
         self._undecoded: list[np.ndarray] = []
-        # Returns the work-group of a wavefront whose record native code made.
-        self.chunk_of: Callable[[Launch, int], Chunk] | None = None
         self._images = Images()
         self.restart(self.choices)
 
@@ -134,8 +130,7 @@ class Weak(Watch):
         self.model = Model(choices, self.covers == "work-group", self._deliver, self._fold, self._local)
         self._forget_operations()
         self.drift: int | None = None
-        # Ranks whose kernel has ended and whose caches have not been written back.
-        self.ending: list[int] = []
+        self.ending = []
         # Launches by number, for events: rank, wavefronts of a work-group, instructions.
         self._named: dict[int, tuple[int, int, list[Instruction]]] = {}
         self._most_named = _MOST_NAMED
@@ -151,6 +146,10 @@ class Weak(Watch):
         # LDS accesses and scalar loads in flight that Python performs.
         self._locals: dict[int, Local] = {}
         self._tokens = itertools.count()
+
+    @property
+    def decisions(self) -> Model:
+        return self.model
 
     @property
     def issued(self) -> int:
@@ -231,7 +230,6 @@ class Weak(Watch):
             self.end_kernel()
 
     def address_of(self, launch: Launch) -> int:
-        """Return the address of what native functions need of a launch that has started."""
         return self._running[id(launch)].address
 
     def end_kernel(self) -> None:
@@ -447,7 +445,6 @@ class Weak(Watch):
         self._undecoded.clear()
 
     def translated(self) -> None:
-        """Called before translated code of decoded programs runs."""
         for described, function in self._unresolved:
             described[queues.FUNCTION >> 3] = function.function.address
         self._unresolved.clear()

@@ -39,12 +39,14 @@ WAVES, GROUPS = 2, 3
 
 
 def execute(mode, native, change=lambda program: None, choices=None):
-    """Run the code in a mode; return memory, counters, the number of choices, and the events of ``weak``."""
+    """Run the code in a mode; return memory, counters, the number of choices, and the events of ``weak``.
+
+    ``choices`` None: those of a seed for ``weak``, none for ``race``.
+    """
     memory = np.arange(64 * WAVES * GROUPS, dtype=np.uint32) * 3
     allocations = Allocations()
     allocations.register(memory.ctypes.data, memory.nbytes, "words")
-    choices = choices or Seeded(5)
-    watch = Weak(choices) if mode == "weak" else Race(choices)
+    watch = Weak(choices or Seeded(5)) if mode == "weak" else Race(choices)
     program = single.decode(parse(_LISTING.format(name="kernel", code=CODE)), watch)
     if native:
         program.heat.use()
@@ -53,4 +55,5 @@ def execute(mode, native, change=lambda program: None, choices=None):
     launch = Launch(program, (GROUPS, 1, 1), WAVES, 0, kernarg, allocations)
     scheduler_of([[launch]], watch, closed=False, limit=None).run()
     events = [re.sub("0x[0-9a-f]+", "address", line) for line in watch.story(1000)] if mode == "weak" else []
-    return memory.tolist(), launch.waves, launch.lanes, watch.choices.decisions, events
+    decisions = 0 if watch.choices is None else watch.choices.decisions
+    return memory.tolist(), launch.waves, launch.lanes, decisions, events

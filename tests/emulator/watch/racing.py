@@ -12,11 +12,12 @@ import itertools
 
 import numpy as np
 
-from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.driver import single
+from harness.emulator.driver.interleaved import scheduler_of
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import DataRace
-from harness.emulator.program.decode import decode
+from harness.emulator.listing.parser import parse
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from tests.emulator.watch import litmus
@@ -56,28 +57,51 @@ def race(
     peer: int | None = None,
     **options,
 ) -> DataRace | None:
-    """Run the threads with one seed; return the race, or None.
+    """Run the threads with one seed, interpreted and as native code; return the race, or None, which both find.
 
     ``y`` is that word's first value; with ``peer`` the words are memory of that rank, in another process.
     """
+    watch = watch or Race(None if seed is None else Seeded(seed), **options)
+    raised = _race(threads, watch, waves, y, peer, native=False)
+    if watch.choices is not None:  # otherwise the mode is interpreted
+        other = Race(Seeded(seed), **options)
+        assert outcome(_race(threads, other, waves, y, peer, native=True), other) == outcome(raised, watch)
+    return raised
+
+
+def outcome(race: DataRace | None, watch: Race) -> list[object]:
+    """Return all that a run has shown."""
+    where = {} if race is None else {name: value for name, value in race.where.items() if name != "address"}
+    return [str(race), where, watch.unspecified, watch.replicated, watch.choices and watch.choices.decisions]
+
+
+def _race(threads, watch: Race, waves: int, y: int, peer: int | None, native: bool) -> DataRace | None:
     memory = np.zeros(4096, np.uint32)
+    memory = memory[-memory.ctypes.data % 1024 >> 2 :][:2048]  # the same bytes of a page in each run
     memory[256] = y
     allocations = Allocations()
     allocations.register(memory.ctypes.data, memory.nbytes, "words", peer)
-    watch = watch or Race(None if seed is None else Seeded(seed), **options)
     streams: dict[int, list[Launch]] = {}
     kernargs = []
     for rank in sorted({rank for rank, _ in threads}):
         kernargs.append(memory.ctypes.data + 1024 * np.arange(3, dtype=np.uint64))
-        streams[rank] = [launch(rank, threads, kernargs[-1], allocations, watch, waves)]
+        streams[rank] = [launch(rank, threads, kernargs[-1], allocations, watch, waves, native)]
     try:
-        Scheduler(list(streams.values()), watch, closed=peer is None).run()
-    except DataRace as found:
-        return found
+        scheduler_of(list(streams.values()), watch, peer is None, None).run()
+    except DataRace as raised:
+        return raised
     return None
 
 
-def launch(rank: int, threads, kernarg: np.ndarray, allocations: Allocations, watch: Race, waves: int = 1) -> Launch:
+def launch(
+    rank: int,
+    threads,
+    kernarg: np.ndarray,
+    allocations: Allocations,
+    watch: Race,
+    waves: int = 1,
+    native: bool = False,
+) -> Launch:
     """Return the launch of this rank's threads. ``kernarg``: the addresses of the words, which the caller keeps."""
     members = [lines for r, lines in threads if r == rank]
     code = ["s_load_dwordx4 s[4:7], s[0:1], 0x0", "s_load_dwordx2 s[8:9], s[0:1], 0x10", "s_waitcnt lgkmcnt(0)",
@@ -90,5 +114,7 @@ def launch(rank: int, threads, kernarg: np.ndarray, allocations: Allocations, wa
         code += [line.format(x="s[4:5]", y="s[6:7]", z="s[8:9]") for line in lines] + ["s_endpgm", f".L{n}:"]
     code += ["s_endpgm"]
     body = "\n".join(c if c.endswith(":") else "\t" + c for c in code)
-    program = decode(litmus._LISTING.format(name=f"rank{rank}", code=body), watch=watch)
+    program = single.decode(parse(litmus._LISTING.format(name=f"rank{rank}", code=body)), watch)
+    if native:
+        program.heat.use()
     return Launch(program, (len(members), 1, 1), waves, 0, kernarg.view(np.uint8), allocations, (), rank)

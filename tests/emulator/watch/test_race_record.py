@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.emulator.driver.schedule import Scheduler
+from harness.emulator.driver.interleaved import scheduler_of
 from harness.emulator.execution.allocations import Allocation, Allocations, Table
 from harness.emulator.faults import DataRace
-from harness.emulator.watch import Seeded
+from harness.emulator.watch import Seeded, race_record
 from harness.emulator.watch.race import Race
 from harness.emulator.watch.race_record import EVENT_LIMIT, Recording, Turns, judge
 from tests.emulator.watch.litmus import lines, load, store
@@ -29,7 +29,12 @@ LATER = 3000
 
 
 class Rank:
-    """One rank in its process: 16 KiB of shared memory, mapped at an address of its own, and private memory."""
+    """One rank in its process: 16 KiB of shared memory, mapped at an address of its own, and private memory.
+
+    ``native``: its kernels are native code.
+    """
+
+    native = False
 
     def __init__(self, rank: int, words: int, turns: int, limit: int = EVENT_LIMIT) -> None:
         self.rank = rank
@@ -51,13 +56,19 @@ class Rank:
         """Run this rank's threads; ``private``: on its private memory."""
         address = (self.own if private else self.memory).ctypes.data
         kernarg = address + 1024 * np.arange(3, dtype=np.uint64)
-        Scheduler([[launch(self.rank, threads, kernarg, self._allocations, self._watch)]], self._watch).run()
+        one = launch(self.rank, threads, kernarg, self._allocations, self._watch, native=self.native)
+        scheduler_of([[one]], self._watch, closed=False, limit=None).run()
 
     def host(self, kind: str, word: int, recording: Recording | None = None) -> None:
         """Access word 0, 1 or 2 from the host."""
         (recording or self.recording).touch(
             kind, "aten.copy_", ("host.py", 7), 4, self.memory[256 * word :].ctypes.data + np.zeros(1)
         )
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["interpreted", "native"])
+def _how(request, monkeypatch):
+    monkeypatch.setattr(Rank, "native", request.param)
 
 
 def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[dict[str, Any]]:
@@ -236,3 +247,20 @@ def test_a_full_record_takes_further_polls():
     for limit in range(3, 9):
         [polled] = records(running((0, lines(poll, again, WAIT))), limit=limit)
         assert polled["full"] and polled["events"] == [], limit
+
+
+def test_mappings_are_read_again_when_allocations_have_changed(monkeypatch):
+    words, turns = os.memfd_create("words"), os.memfd_create("turns")
+    os.ftruncate(words, 1 << 14)
+    os.ftruncate(turns, mmap.PAGESIZE)
+    rank = Rank(0, words, turns)
+    read = []
+    plain = race_record._shared_mappings
+    monkeypatch.setattr(race_record, "_shared_mappings", lambda: read.append(1) or plain())
+    first, second = rank._allocations.table([]), Table([Allocation(rank.own.ctypes.data, 64, "other words")])
+    for table in (first, first, second, second, first):
+        rank.recording.update(table)
+    os.close(words)
+    os.close(turns)
+    assert len(read) == 2
+    assert [event[1] for event in rank.recording.to_plain()["events"]] == ["map"] * 3

@@ -1,4 +1,4 @@
-"""Stretches of native code in mode ``race``: the same choices, counters and memory."""
+"""Stretches of native code in mode ``race`` without choices: the same counters and memory."""
 
 import sys
 
@@ -11,7 +11,6 @@ from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.parser import parse
-from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from tests.emulator.watch.executing import CODE, execute
 from tests.emulator.watch.litmus import _LISTING
@@ -78,7 +77,7 @@ def test_a_program_is_interpreted_until_that_took_longer_than_loading(monkeypatc
         used.append(self)
 
     monkeypatch.setattr(single.Stretches, "use", note)
-    watch = Race(Seeded(0))
+    watch = Race()
     program = single.decode(parse(_LISTING.format(name="kernel", code=CODE)), watch)
     monkeypatch.setattr(single, "COMPILING_FORM", 0.0)
     launch = type("Ran", (), {"waves": [1] * len(program.segments)})
@@ -93,7 +92,7 @@ def test_a_program_is_interpreted_until_that_took_longer_than_loading(monkeypatc
 
 def test_more_work_groups_than_python_calls_may_be_nested():
     """All of them start before the first one runs."""
-    watch = Race(Seeded(0))
+    watch = Race()
     program = single.decode(parse(_LISTING.format(name="kernel", code="\ts_endpgm\n")), watch)
     launch = Launch(program, (sys.getrecursionlimit() + 100, 1, 1), 1, 0, np.zeros(8, np.uint8), Allocations())
     Scheduler([[launch]], watch).run()

@@ -40,11 +40,15 @@ _ENDS = {p.END: execute.END, p.BARRIER: execute.BARRIER, p.SLEEP: execute.SLEEP,
 
 @dataclass(frozen=True)
 class Place:
-    """The instruction of an operation: its block, and its step, which is None at the end of a block."""
+    """The instruction of an operation: its block, and its step, which is None at the end of a block.
+
+    ``operations``: how many, from this one on, the step executes.
+    """
 
     block: int
     step: Step | None
     instruction: Instruction
+    operations: int = 1
 
 
 @dataclass
@@ -196,6 +200,9 @@ class Translator:
             if form := _usual_form(native):
                 self._wanted[form.name] = form
             self._add(block, step, instruction, execute.CALL, native, *native.parameters)
+            if native.then is not None:
+                self._places[-1] = Place(block.index, step, instruction, 2)
+                self._add_step(block, native.then, instruction)
             return
         plain = self._kept is None or instruction.index in self._kept
         alu_form = forms.form_of(instruction, self._context) if plain else None
