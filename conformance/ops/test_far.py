@@ -73,8 +73,8 @@ def _extent(shape, strides):
 
 
 def _wrapped(memory, lines):
-    """Return the parts of the memory that are no lines, but where addresses of lines end if they lose bits: those of
-    2 GiB and more, or of 4 GiB and more."""
+    """Return the parts of the memory, outside the lines, where addresses of lines end if they lose bits: those of 2 GiB
+    and more, or of 4 GiB and more."""
     length = NEAR * SIZE
     starts = {line * FAR for line in range(lines)}
     wrapped = {start % size for start in starts for size in (2**30, 2**31)} - starts

@@ -1,8 +1,8 @@
 """Fused products of more than 2^31 elements, on GPUs: offsets in the workspace and in the result need 64 bits.
 
-The result has that many elements or, if shards of A are joined, each of them. The sums over K are of few elements that are
-not zero, so that they are exact. Every rank gathers the others' inputs and multiplies them by torch.matmul, a chunk of
-rows at a time.
+The result has that many elements or, if shards of A are joined, each of them. The sums over K are of few elements that
+are not zero, so that they are exact. Every rank gathers the others' inputs and multiplies them by torch.matmul, a chunk
+of rows at a time.
 """
 
 from dataclasses import replace
