@@ -99,16 +99,16 @@ def _aligned(pointer, offsets, VECTOR: tl.constexpr):
     return tl.max_contiguous(tl.multiple_of(pointer + offsets, 16), VECTOR)
 
 
-# Not specialised: one binary for all ranks, shapes and addresses, since the receiver announces its tensor only at run
-# time.
+# Not specialised: one binary for all ranks and shapes, since the receiver announces its tensor only at run time.
 _PLAIN = [
     "M", "N", "source_m", "source_n", "rows", "columns", "target_m", "target_n", "dst", "src", "tag", "source_kind",
     "target_kind",
 ]  # fmt: skip
-_POINTERS = ["source_ptr", "target_ptr", "report"]
+_ANNOUNCED = ["target_ptr"]
+"""Its address alone is used, as a number."""
 
 
-@triton.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_POINTERS)
+@triton.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_ANNOUNCED)
 def exchange_triton(
     context, boxes, source_ptr, target_ptr, report, M, N, source_m, source_n, rows, columns, target_m, target_n,
     dst, src, tag, source_kind, target_kind, SEND: tl.constexpr, RECV: tl.constexpr,
@@ -121,7 +121,7 @@ def exchange_triton(
     )  # fmt: skip
 
 
-@gluon.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_POINTERS)
+@gluon.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_ANNOUNCED)
 def exchange_gluon(
     context, boxes, source_ptr, target_ptr, report, M, N, source_m, source_n, rows, columns, target_m, target_n,
     dst, src, tag, source_kind, target_kind, SEND: gl.constexpr, RECV: gl.constexpr,
