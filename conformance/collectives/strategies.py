@@ -124,7 +124,8 @@ def messages(ranks: int, dtype: str) -> list[Cases]:
 def simplest(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
     """Return one call with the kernel of ``build``, which ``drawn`` draws too, of all ranks or of a group."""
     in_pad, out_pad, shift, turned = build.layout
-    m, n = of_extent(build.extent, 5, 70, (in_pad, out_pad), bool(turned))
+    members = max(len(members_of(build.groups[0], rank, ranks)) for rank in range(ranks))
+    m, n = of_extent(build.extent, 5, 70, (in_pad, out_pad), bool(turned), members)
     kernel = build.kernel
     return COLLECTIVES[op].case(
         dtype=dtype, reduce=build.reduce, m=m, n=n, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
@@ -141,8 +142,8 @@ def _builds(
     """Return the builds for ops (or variants) and element types (or widths), the simplest first.
 
     ``kernels`` are those of each op. Every op has every kernel, layout, extent, element type, reduction and number of
-    members. Every width of elements that are only moved has every kernel. Unless ``few``, every element type of a
-    reduction has every operation, every algorithm and both languages.
+    members. Every width of elements that are only moved has every kernel, or if ``few`` both languages. Unless ``few``,
+    every element type of a reduction has every operation, every algorithm and both languages.
     """
     of_op = dict(kernels)
     ops = {name: described(name) if name not in ACCUMULATING else COLLECTIVES["all_reduce"] for name in of_op}
@@ -170,7 +171,7 @@ def _builds(
     if not few:
         pairs += [("dtype", "reduce"), ("dtype", "extent"), ("kernel", "extent")]
     if not reduces:
-        pairs.append(("dtype", "kernel"))
+        pairs.append(("dtype", "gluon" if few else "kernel"))
     elif not few:
         # The kernels of one algorithm differ in the tile, which does not depend on the type of what is reduced.
         pairs += [("dtype", "algorithm"), ("dtype", "gluon")]
@@ -266,7 +267,7 @@ def _of_build(
     m, n = _fitting(op, m, n, members, max(in_pad, out_pad), ROOM // size_of(dtype) // (1 if reuse else calls))
     if limits is not None:
         m, n = min(m, limits[0]), min(n, limits[1])
-    m, n = of_extent(build.extent, m, n, (in_pad, out_pad), bool(turned))
+    m, n = of_extent(build.extent, m, n, (in_pad, out_pad), bool(turned), members)
     late = draw(st.sampled_from([False, False, True]))
     return CollectiveCase(
         op=name,
@@ -299,11 +300,17 @@ def _of_build(
     )
 
 
-def of_extent(extent: str, m: int, n: int, pads: tuple[int, int], turned: bool) -> tuple[int, int]:
+def of_extent(
+    extent: str, m: int, n: int, pads: tuple[int, int], turned: bool, members: int
+) -> tuple[int, int]:  # fmt: skip
     """Return a shape of the kind ``extent`` that is near (m, n) and not larger, or has few elements. An empty tensor,
-    which does nothing, stays empty."""
-    if extent == "any" or not m * n:
+    which does nothing, stays empty, and has the kernel of others. ``members``: the parts of the larger one of input and
+    output."""
+    if extent == "any":
         return m, n
+    if not m * n:
+        rows, columns = of_extent(extent, max(m, 1), max(n, 1), pads, turned, members)
+        return rows * (m > 0), columns * (n > 0)
     if extent == "one":
         return 1, 1
     if extent == "aligned":
@@ -315,8 +322,8 @@ def of_extent(extent: str, m: int, n: int, pads: tuple[int, int], turned: bool) 
         """Return whether no size, stride and distance of parts is a multiple of 16."""
         numbers = [columns, rows * columns]
         for pad in pads:
-            stride = (rows if turned else columns) + pad
-            numbers += [stride, rows * (columns + pad), columns * (rows + pad)]
+            width = rows if turned else columns
+            numbers += [width + pad, width * members + pad, rows * (columns + pad), columns * (rows + pad)]
         return all(number % 16 for number in numbers)
 
     heights = (1,) if extent == "row" else tuple(rows for rows in (m, m - 1, 3) if rows > 1)

@@ -16,6 +16,8 @@ from harness.cases import contribution, payload
 
 GIB = 1 << 30
 LINES, LENGTH = 5, 64
+HIGH = 4
+"""Lines of a tile: both the lines of one tile, and tiles, are far apart."""
 LOW_LATENCY = "ll"
 """The protocol for small sizes, in the place of a variant."""
 WIDE = "wide "
@@ -55,9 +57,7 @@ def run(env, case):
     source, target = (near, far) if side == "output" else (far, near)
     if op.in_place == ALWAYS:
         source = target = far
-    # In the output, tiles are far apart; in the input, the lines of a single tile; in Gluon both may be.
-    high = 2 if side == "output" or (op.far_rows and language == "gluon") else 8
-    block_m, block_n = (LENGTH, high) if turned else (high, LENGTH)
+    block_m, block_n = (LENGTH, HIGH) if turned else (HIGH, LENGTH)
     # Addresses that a product of 31 or 32 bits would give, and the line after the last one, which a ragged tile leaves
     # out. They, and the lines, get a pattern before the call.
     places = {line * stride for line in range(lines)}

@@ -6,12 +6,12 @@ of the kernel, and ``masked`` has an entry for each atomic, whether it has a mas
 atomic without a mask acts only on the last of them. ``SOURCES`` makes Triton's disk cache know other sources of them.
 """
 
-import hashlib
-
 import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+from conformance.rma.several import sources_of
 
 RUN_TIME = ["number", "source", "target", "n", "from_rank", "to_rank"]
 
@@ -98,10 +98,5 @@ def launch(env, form, transfers, atomics, number, source, target, n, from_rank, 
         functions = tuple(map(env.under_test.function, names))
         first = (functions, env.iris.get_heap_bases(), env.rank)
     data = (source, target, n, from_rank, to_rank)
-    sources = _hash_of([*calls[0], *calls[1], *functions])
+    sources = sources_of([*calls[0], *calls[1], *functions])
     KERNELS[form][(1,)](*first, *calls, masked, sources, number, *data, env.device.lanes, num_warps=1, debug=True)
-
-
-def _hash_of(functions):
-    """Return a hash of the sources of functions: Triton's disk cache knows those of a tuple only by their names."""
-    return hashlib.sha256("".join(each.cache_key for each in functions).encode()).hexdigest()

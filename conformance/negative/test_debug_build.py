@@ -28,9 +28,10 @@ from conformance.support.forms import FORMS
 from conformance.support.instances import OtherInstance, release
 from conformance.x import tiles
 from conformance.x.cases import TileCase
-from conformance.x.operations import has_methods
+from conformance.x.operations import TILES, has_methods
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
+from harness.cases import of_name
 from harness.errors import KernelFault
 
 HEAP, BLOCK = 1 << 16, 64
@@ -179,21 +180,26 @@ def _launch(env, form, chosen, op, *, to_rank, start=0, n=1, source=0, from_rank
 
 
 def run_tiles(env, case):
-    """Sum a tile of each rank on every rank."""
+    """Sum a tile of each rank on every rank; rank 1 does so in a debug build, the others run a kernel of other
+    requirements."""
     (name,) = case.arguments
-    findings, shape = Findings(env.rank), TileCase(name, "fp32", 4, 16, methods=True)
+    dtype, block_m, block_n, warps = TILES[name].aligned
+    shape = TileCase(
+        name, dtype, block_m, block_n, block_m=block_m, block_n=block_n, warps=warps, methods=True, aligned=True
+    )
+    findings, kind = Findings(env.rank), of_name(dtype)
     iris = env.under_test.iris(heap_size=HEAP)
-    given, shared, target = (iris.zeros(shape.m, shape.n, dtype=torch.float32) for _ in range(3))
+    given, shared, target = (iris.zeros(shape.m, shape.n, dtype=kind) for _ in range(3))
     locks = iris.zeros(shape.tiles, dtype=torch.int32)
     given.fill_(env.rank + 1)
     env.settle()
     try:
-        tiles.launch(env, shape, iris, given, shared, target, locks, debug=True)
+        tiles.launch(env, shape, iris, given, shared, target, locks, **({"debug": True} if env.rank == 1 else {}))
         env.device.synchronize()
     except KernelFault as fault:
         findings.note(f"{name} of tiles on the heap", str(fault), "no fault")
     env.settle()
-    wanted = torch.full((shape.m, shape.n), float(sum(range(1, env.world_size + 1))))
+    wanted = torch.full((shape.m, shape.n), float(sum(range(1, env.world_size + 1))), dtype=kind)
     findings.same("the sum of all ranks' tiles", target.cpu(), wanted)
     env.settle()
     release(iris)

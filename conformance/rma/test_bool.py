@@ -1,22 +1,27 @@
 """Booleans: every transfer moves them unchanged, although Triton treats them as 1-bit elements and each takes a byte.
 
 The test covers Gluon, ``DeviceContext``, and the functions. Payloads of two values distinguish few elements in one
-transfer, but all rounds together distinguish every element from every other.
+transfer, but all rounds together distinguish every element from every other. A kernel has all ops.
 """
 
 from conformance.rma.cases import TransferCase
 from conformance.rma.operations import TRANSFERS
-from conformance.rma.transfer import run
+from conformance.rma.several import COLUMNS, ROWS, launch_block
+from conformance.rma.transfer import run_transfers
 from conformance.support.forms import FORMS, neighbours
+from conformance.support.masks import LANES
 from fixtures.requirement import requirement
 
 
+def run(env, case, op):
+    return run_transfers(env, TRANSFERS[op], case, launch_block)
+
+
 def cases(ranks, op):
-    number = list(TRANSFERS).index(op)
     return [
         TransferCase(
-            dtype="bool", n=100, targets=neighbours(ranks, form, number), spt=4, mask="holes", src_offset=3,
-            dst_offset=1, form=form,
+            dtype="bool", n=100, targets=neighbours(ranks, form), spt=ROWS * COLUMNS // LANES, mask="holes",
+            src_offset=3, dst_offset=1, form=form,
         )
         for form in FORMS
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Hints of other forms than the block: what a hint may be, and what is refused.
 
 001  A hint with another number of entries than the pointers have dimensions is an error of compilation, of every
-     transfer in Triton. A hint that is larger than the block, and true, changes no result. Each transfer has such a
-     hint in each form for pointers of one dimension and of two, and each form has every such hint with some transfer.
+     transfer in Triton. A hint that is larger than the block, and true, changes no result. Each transfer has a wrong
+     hint in each form, and for pointers of one dimension and of two; each form has every wrong hint with some transfer.
 """
 
 import functools
@@ -12,7 +12,7 @@ import torch
 from conformance.rma.cases import TransferCase
 from conformance.rma.kernels import launch_between
 from conformance.rma.operations import TRANSFERS
-from conformance.rma.tiles import launch_tile
+from conformance.rma.several import launch_tile_between
 from conformance.support.cases import HostCase
 from conformance.support.forms import FORMS
 from fixtures.findings import Findings
@@ -37,7 +37,7 @@ def wrong():
     return covering(
         {"op": tuple(TRANSFERS), "form": TRITON, "hint": hints},
         strength=1,
-        also=[("op", "form", "dimensions"), ("form", "hint")],
+        also=[("op", "form"), ("op", "dimensions"), ("form", "hint")],
         derived={"dimensions": lambda row: row["hint"][0]},
     )
 
@@ -65,13 +65,13 @@ def run(env, case):
         # One rank's compiler is enough: a kernel that does not compile is in no cache, and each rank would try again.
         for row in (row for row in wrong() if row["form"] == form and me == 0):
             op, (dimensions, hint) = TRANSFERS[row["op"]], row["hint"]
-            one_case, start = (plain, launch_between) if dimensions == 1 else (tile, launch_tile)
+            one_case, start = (plain, launch_between) if dimensions == 1 else (tile, launch_tile_between)
             ranks = op.ranks(one_case, me, right)
             findings.raises(
                 f"{op.name} of {dimensions}-D pointers with hint={hint}",
                 Exception,  # Triton's CompilationError, whose text has the kernel's
                 lambda o=op, c=one_case, f=start, r=ranks, h=hint: f(env, o, c, *ends, keep, *r, hint=h),
-                says=f"def {'transfer' if dimensions == 1 else 'tile'}_by_{form}(",
+                says=f"def {'transfer' if dimensions == 1 else 'several'}_by_{form}(",
             )
         if acts:
             launch_between(env, TRANSFERS["put"], plain, *ends, keep, me, right, hint=LARGE)

@@ -18,6 +18,7 @@ from harness import children, compiling, machine, standstill
 from harness.errors import HarnessError, UsageError
 from harness.ranks import joining, processes, stacks, wire
 from harness.ranks.errors import CaseFailed, RankCrash, RankCutOff, RankError, RankFailure, RankHang
+from harness.ranks.idle import Idle
 from harness.ranks.keeping import END_LIMIT, Keeper
 from harness.ranks.output import Output
 from harness.ranks.spec import Spec
@@ -79,7 +80,7 @@ class _Round:
     exits: dict[int, str] = field(default_factory=dict)
     poisoned: set[int] = field(default_factory=set)
     cut_off: dict[int, str] = field(default_factory=dict)
-    standstill: standstill.Standstill | None = None
+    standstill: str | None = None
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,8 @@ class Generation:
             texts = self._stacks(self._members)
             output = self._output()
             self.end()
-            waiting, still = tuple(sorted(answers.waiting)), answers.standstill
-            raise RankHang(texts, deadline, waiting, output, answers.results, None if still is None else str(still))
+            waiting = tuple(sorted(answers.waiting))
+            raise RankHang(texts, deadline, waiting, output, answers.results, answers.standstill)
         if answers.errors:
             texts = self._stacks(answers.waiting)
             output = self._output()
@@ -388,11 +389,14 @@ class Generation:
         The grace ends early when the ranks that have not answered use no CPU at all, except with GPUs, for which a rank
         may wait asleep. That changes no verdict: the call is a RankFailure by then, and is only reported sooner.
 
-        If no rank can go on, see ``harness.standstill``, the call ends at once.
+        If no rank can go on, see ``harness.standstill``, the call ends at once; if the ranks only wait on the host, see
+        ``harness.ranks.idle``, after some seconds.
         """
         before: list[int] | None = None
+        idle = Idle()
         while answers.waiting and not answers.exits and not answers.cut_off:
-            limit += self._meter.lap() + self._starved.lap()
+            compiled = self._meter.lap()
+            limit += compiled + self._starved.lap()
             limit = min(limit, self._cutoff.until)
             seconds = min(limit - time.monotonic(), _COMPILE_LAP)
             if seconds <= 0:
@@ -406,8 +410,13 @@ class Generation:
                 self._take(descriptor, answers)
             if (answers.errors or answers.exits or answers.cut_off) and not failed_before:
                 self._cutoff.on_failure()
+            if compiled or events:
+                idle.begin()
             if not answers.errors and not events and self._is_whole and not self._on_gpus:
-                answers.standstill = self._observer.look(answers.waiting)
+                if (stopped := self._observer.look(answers.waiting)) is not None:
+                    answers.standstill = str(stopped)
+                elif idle.lap([self._members[rank].pid for rank in answers.waiting]):
+                    answers.standstill = f"ranks {sorted(answers.waiting)} wait on the host and use no core"
                 if answers.standstill is not None:
                     return
             if answers.errors and not failed_before:

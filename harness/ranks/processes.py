@@ -18,6 +18,8 @@ import psutil
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Clock ticks of a second."""
 _PIDFD_GETFD = 438
 """The system call's number on all architectures."""
 
@@ -95,17 +97,16 @@ def exit_status(pid: int) -> int | None:
 
 def cpu_ticks(pid: int) -> int | None:
     """Return the clock ticks of CPU that ``pid`` and its descendants used so far; None while its main thread is
-    runnable."""
+    runnable, or waits for a disk."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         below = [child.cpu_times() for child in psutil.Process(pid).children(recursive=True)]
     except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
         return 0
-    if fields[0] == "R":
+    if fields[0] in ("R", "D"):
         return None
-    per_second = os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * per_second for times in below))
+    return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * TICKS for times in below))
 
 
 def descendants() -> set[int]:

@@ -254,7 +254,7 @@ def _launch(
     report = torch.full((6,), _REFUSED, dtype=torch.int64, device=ctx.get_device())
     given, taken = _described(source), _described(target)
     tensor = source if source is not None else target if target is not None else report
-    words = tensor.view(_WORDS[tensor.element_size()])
+    words, place = _words(tensor), report if target is None else _words(target)
     tiles = -(-given[0][0] // tile[0]) * -(-given[0][1] // tile[1]) if dst is not None else 1
     programs = max(1, min(config.comm_sms, tiles, MAX_PROGRAMS.value))
     extra: tuple[Any, ...] = ()
@@ -263,7 +263,7 @@ def _launch(
         extra = (min(max(tile[0] * tile[1] // lanes, 1), 16 // words.element_size()), warp_size(), config.num_warps)
     iris_launch(
         exchange_gluon if config.use_gluon else exchange_triton, (programs,),
-        ctx.get_device_context(), ctx.mailboxes(), words, target if target is not None else report, report,
+        ctx.get_device_context(), ctx.mailboxes(), words, place, report,
         *given[0], *taken[0], dst if dst is not None else 0, src if src is not None else 0, tag, given[1], taken[1],
         dst is not None, src is not None, *tile, *extra,
         algorithm=op, rank=ctx.cur_rank, dtype=tensor.dtype, **compiler_options(config),
@@ -274,6 +274,11 @@ def _launch(
     if src is not None:
         messages.append((f"{op} from rank {src}, tag {tag}", 3, _Side(*taken[0][:2], taken[1])))
     return _Delivery(ctx.get_device(), report, messages)
+
+
+def _words(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view as integers of the element's size, so that a kernel serves every dtype of that size."""
+    return tensor.view(_WORDS[tensor.element_size()])
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -104,9 +104,11 @@ _PLAIN = [
     "M", "N", "source_m", "source_n", "rows", "columns", "target_m", "target_n", "dst", "src", "tag", "source_kind",
     "target_kind",
 ]  # fmt: skip
+_ANNOUNCED = ["target_ptr"]
+"""Its address alone is used, as a number."""
 
 
-@triton.jit(do_not_specialize=_PLAIN)
+@triton.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_ANNOUNCED)
 def exchange_triton(
     context, boxes, source_ptr, target_ptr, report, M, N, source_m, source_n, rows, columns, target_m, target_n,
     dst, src, tag, source_kind, target_kind, SEND: tl.constexpr, RECV: tl.constexpr,
@@ -119,7 +121,7 @@ def exchange_triton(
     )  # fmt: skip
 
 
-@gluon.jit(do_not_specialize=_PLAIN)
+@gluon.jit(do_not_specialize=_PLAIN, do_not_specialize_on_alignment=_ANNOUNCED)
 def exchange_gluon(
     context, boxes, source_ptr, target_ptr, report, M, N, source_m, source_n, rows, columns, target_m, target_n,
     dst, src, tag, source_kind, target_kind, SEND: gl.constexpr, RECV: gl.constexpr,
