@@ -49,7 +49,7 @@ def run(env, case):
     unwritten = torch.full_like(wanted, BEFORE)
     if op.owned is not None:
         tiles = op.case(m=outputs[0], n=outputs[1], block_m=TILE[0], block_n=TILE[1])
-        wanted = torch.where(op.owned(tiles, me, ranks), wanted, unwritten)
+        wanted = torch.where(op.owned(tiles, me, ranks).to(wanted.device), wanted, unwritten)
     if op.results_at == "root" and me != 0:
         wanted = unwritten
     env.settle()
@@ -83,9 +83,9 @@ def _shapes(op, count, ranks):
 
 @functools.lru_cache(maxsize=1)  # one for all variants: cases of a size follow each other, on every rank alike
 def _given_and_wanted(name, shape, dtype, rank, ranks, device):
-    """Return this rank's input and torch.distributed's result, on the CPU; no caller changes them."""
+    """Return this rank's input, on the CPU, and torch.distributed's result on the device; no caller changes them."""
     given = _values(shape[0] * shape[1], rank, dtype, device).view(shape).cpu()
-    return given, described(name).reference(Inputs(given, members=ranks))
+    return given, described(name).reference(Inputs(given, members=ranks)).to(device)
 
 
 def _values(count, rank, dtype, device):

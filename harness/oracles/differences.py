@@ -44,7 +44,10 @@ def first_difference(
         )
     if got.layout != torch.strided or wanted.layout != torch.strided:
         raise HarnessError(f"{subject}: expected strided tensors, got {got.layout} and {wanted.layout}")
-    a, b = _bytes(got), _bytes(wanted)
+    copies = _bytes(got), _bytes(wanted)
+    if got.device == wanted.device and torch.equal(*copies):
+        return None
+    a, b = (copy.cpu().numpy() for copy in copies)
     if np.array_equal(a, b):
         return None
     wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
@@ -53,7 +56,7 @@ def first_difference(
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)
     rest, rest_right = (torch.from_numpy(side[place.start :]).view(got.dtype) for side in (a, b))
     expected = origin(rest_right, rank=rank, near=index)
-    if before is not None and np.array_equal(_bytes(before)[place], a[place]):
+    if before is not None and np.array_equal(_bytes(before)[place].cpu().numpy(), a[place]):
         actual: dict[str, Any] = {"kind": "unwritten", "rank": rank}
     else:
         actual = origin(rest, rank=rank, near=expected.get("element", index))
@@ -78,11 +81,11 @@ def hidden_bytes(got: object, wanted: object, got_bytes: np.ndarray, wanted_byte
     return f"; the bytes are {got_bytes.tobytes().hex(' ')}, wanted {wanted_bytes.tobytes().hex(' ')}"
 
 
-def _bytes(tensor: torch.Tensor) -> np.ndarray:
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of the elements in order, as bytes on the tensor's device: others may still write the tensor."""
     if tensor.dtype == torch.bool:
         tensor = tensor.view(torch.uint8)  # a clone of booleans may turn byte 2 into 1
-    copy = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    return copy.flatten().view(torch.uint8).numpy()
+    return tensor.detach().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)
 
 
 def _scalar(value: Any) -> Any:
