@@ -281,11 +281,12 @@ def test_a_hook_may_launch_the_same_kernel(device):
             inner.append(True)
             scale(x, second, 5.0)
 
-    triton.knobs.runtime.launch_enter_hook = enter
+    hooks = triton.knobs.runtime.launch_enter_hook
+    hooks.add(enter)
     try:
         wanted = scale(x, first, 2.0)
     finally:
-        triton.knobs.runtime.launch_enter_hook = None
+        hooks.remove(enter)
     assert torch.equal(first, wanted)
     assert torch.equal(second, x * 5.0 + torch.arange(200) // 64 + 4000)
 
