@@ -134,7 +134,7 @@ def examine() -> Findings:
         torch=torch,
         triton=probe["triton"] or {"error": "not imported"},
         gpus=tuple(_gpus()),
-        checks=(_cores(), _shared_memory(), _stacks(), *_telemetry(torch)),
+        checks=(_cores(), _shared_memory(), _stacks(), *_bytecode(), *_telemetry(torch)),
     )
 
 
@@ -289,6 +289,20 @@ def _shared_memory() -> Check:
     free = shutil.disk_usage(folder).free
     advice = f"less than {SHARED_MEMORY_WANTED >> 20} MiB: start the container with --shm-size=1g"
     return Check("shared memory", free >= SHARED_MEMORY_WANTED, f"{free >> 20:,} MiB free", advice)
+
+
+def _bytecode() -> Iterable[Check]:
+    """Check that Python finds PyTorch's bytecode; the probe, which imported it, left it there if it could."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return
+    place = Path(importlib.util.cache_from_source(spec.origin))
+    advice = (
+        "each rank compiles PyTorch's source for seconds; unset PYTHONDONTWRITEBYTECODE, or set PYTHONPYCACHEPREFIX to"
+        " a folder that can be written"
+    )
+    ok = place.is_file()
+    yield Check("bytecode", ok, "PyTorch's is kept" if ok else f"PyTorch has none in {place.parent}", advice)
 
 
 def _stacks() -> Check:
