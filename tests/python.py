@@ -157,6 +157,8 @@ def be(descriptors: Sequence[int], *words: str) -> None:
     """Be ``python WORDS``, as the body of a forked process."""
     kind, rest = words[0], list(words[1:])
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    if (xdist := sys.modules.get("xdist.plugin")) is not None:
+        xdist._sys_path[:] = sys.path  # a copy made at its import: where xdist's own processes look for modules
     try:
         if kind == "-m":
             sys.argv[:] = rest
