@@ -24,8 +24,8 @@ from harness.emulator.native.weak_state import allocate, helper
 COPIES, COPIES_COUNT = 88, 96
 STATE_BYTES = 104
 
-# What the service ``weak_state.MORE`` is for, besides memory. LOG: the log is full. PAGE: there is no shadow of a page,
-# whose number is the argument. CELL: there is no memory for another cell.
+# Requests to the service ``weak_state.MORE``, besides memory. LOG: the log is full. PAGE: a page has no shadow yet; the
+# argument is its number. CELL: no memory is left for another cell.
 LOG, PAGE, CELL = 4, 5, 6
 
 # A launch: addresses of its table of allocations and their number, the state, its key, rank, wavefronts of a

@@ -30,7 +30,8 @@ from harness.emulator.watch.race_state import HappensBefore
 KINDS = {LOAD: NATIVE_LOAD, STORE: NATIVE_STORE, ATOMIC: NATIVE_ATOMIC}
 _NAMES = {number: name for name, number in KINDS.items()}
 BLOCK_WORDS, MOST_BLOCKS, MOST_KEPT_BLOCKS = 1 << 18, 128, 16
-"""A log of 2 MiB for each block. The events of a full one are judged by Python, though there is no conflict."""
+"""The log: int64 words in a block (2 MiB), blocks at most, and blocks kept from run to run. Python judges the events of
+a full log, to empty it."""
 MOST_MEMORY_BLOCKS = 256
 """Of 1 MiB each, for the histories and clocks of a run. Beyond these, Python judges all accesses."""
 FIRST_PAGES, FIRST_CELLS = 1 << 10, 1 << 12

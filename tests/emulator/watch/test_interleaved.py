@@ -5,9 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-import torch
 
-from harness import emulator
 from harness.emulator import MemoryFault, NoProgress, TimeLimit
 from harness.emulator.driver import interleaved, schedule, single
 from harness.emulator.execution.allocations import Allocations
@@ -16,7 +14,7 @@ from harness.emulator.listing.parser import parse
 from harness.emulator.native import interleaved as native
 from harness.emulator.watch import Drawn, Lazy, Seeded
 from harness.emulator.watch.weak import Weak
-from tests.emulator import memory_kernels, printing_kernels, schedule_kernels
+from tests.emulator.watch.comparing import KERNELS, activated, counts_of, many
 from tests.emulator.watch.litmus import _LISTING, ACQUIRE, RELEASE, add, lines, load, run_watched, store, swap
 
 SPIN = [".Lspin{n}:", *load("y", 8, "sc0 sc1"), *ACQUIRE, "v_readfirstlane_b32 s20, v8", "s_cmp_lg_u32 s20, 1"]
@@ -103,64 +101,12 @@ def test_another_schedule_is_seen(monkeypatch, slack):
 # -- kernels that Triton compiles --------------------------------------------------------------------------------------
 
 
-def lock(driver):
-    lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    schedule_kernels.locked_increments[(5,)](lock, counter, 2, num_warps=1)
-    return counter.item()
-
-
-def produce(driver):
-    data, out, flags = (torch.zeros(n, dtype=torch.int32) for n in (512, 512, 4))
-    schedule_kernels.produce_consume[(8,)](data, flags, out, 128, 2, True, num_warps=2)
-    return data.tolist(), out.tolist()
-
-
-def prints(driver):
-    lines = []
-    driver.write = lines.append
-    printing_kernels.print_scalars[(2,)](3, num_warps=2)
-    return lines
-
-
-def spills(driver):
-    a, out = torch.arange(4096, dtype=torch.float32) % 7, torch.empty(4096)
-    memory_kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8)
-    return out.tolist()
-
-
-def multiplies(driver):
-    """Matrix products by LDS, with barriers."""
-    a, b = torch.arange(64 * 64).view(64, 64).half() % 5, torch.arange(64 * 64).view(64, 64).half() % 7
-    c = torch.empty(64, 64)
-    memory_kernels.pipelined[(1,)](a, b, c, 64, 64, 64, 64, num_warps=4)
-    return c.tolist()
-
-
-KERNELS = (lock, produce, prints, spills, multiplies)
-
-
 def kernel_run(program, seed, is_native, monkeypatch):
     """Return all that shows what happened in a program's kernels."""
-    plain = single.decode
-
-    def decode(listing, watch, without=None):
-        decoded = plain(listing, watch, without)
-        if is_native:
-            decoded.heat.use()
-        decoded.heat.done = True
-        return decoded
-
-    with monkeypatch.context() as patch:
-        patch.setattr(single, "decode", decode)
-        driver = emulator.activate(mode="weak", choices=seed)
-        try:
-            result = program(driver)
-            launches = driver.drain_launches()
-            events = [line[:6] + line[line.index(":") :] for line in driver.watch.story(4000)]
-            counts = [(each.instructions, each.lanes, [a.lanes for a in each.accesses]) for each in launches]
-            return result, events, counts, driver.watch.choices.decisions
-        finally:
-            emulator.deactivate()
+    with activated("weak", seed, is_native, monkeypatch) as driver:
+        result = program(driver)
+        events = [line[:6] + line[line.index(":") :] for line in driver.watch.story(4000)]
+        return result, events, counts_of(driver), driver.watch.choices.decisions
 
 
 @pytest.mark.parametrize("program", KERNELS)
@@ -174,11 +120,6 @@ def test_a_kernel_runs_as_interpreted(used, monkeypatch, program):
 def test_work_groups_start_when_others_have_ended(monkeypatch, resident):
     for module in (schedule, interleaved):
         monkeypatch.setattr(module, "RESIDENT_WAVES", resident)
-
-    def many(driver):
-        lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-        schedule_kernels.locked_increments[(23,)](lock, counter, 1, num_warps=1)
-        return counter.item()
 
     for seed in (1, 2, 3):
         taken = kernel_run(many, seed, True, monkeypatch)

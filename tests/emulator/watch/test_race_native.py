@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 
-from harness import emulator
-from harness.emulator.driver import interleaved, single
+from harness.emulator.driver import interleaved
 from harness.emulator.faults import DataRace
 from harness.emulator.native import race_state
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from harness.emulator.watch.race_log import Log
-from tests.emulator import memory_kernels, printing_kernels, schedule_kernels
+from tests.emulator.watch.comparing import KERNELS, activated, counts_of, lock, many, multiplies, prints, produce
 from tests.emulator.watch.executing import execute
 from tests.emulator.watch.litmus import lines, load, store
 from tests.emulator.watch.racing import WAIT, _race, outcome, until
@@ -126,66 +124,15 @@ def test_a_conflict_that_native_code_misses_is_seen(monkeypatch):
 # -- kernels that Triton compiles --------------------------------------------------------------------------------------
 
 
-def lock(driver):
-    lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    schedule_kernels.locked_increments[(5,)](lock, counter, 2, num_warps=1)
-    return counter.item()
-
-
-def produce(driver):
-    data, out, flags = (torch.zeros(n, dtype=torch.int32) for n in (512, 512, 4))
-    schedule_kernels.produce_consume[(8,)](data, flags, out, 128, 2, True, num_warps=2)
-    return data.tolist(), out.tolist()
-
-
-def prints(driver):
-    written = []
-    driver.write = written.append
-    printing_kernels.print_scalars[(2,)](3, num_warps=2)
-    return written
-
-
-def spills(driver):
-    a, out = torch.arange(4096, dtype=torch.float32) % 7, torch.empty(4096)
-    memory_kernels.running_sum[(1,)](a, out, 4096, num_warps=1, waves_per_eu=8)
-    return out.tolist()
-
-
-def multiplies(driver):
-    """Matrix products by LDS, with barriers."""
-    a, b = torch.arange(64 * 64).view(64, 64).half() % 5, torch.arange(64 * 64).view(64, 64).half() % 7
-    c = torch.empty(64, 64)
-    memory_kernels.pipelined[(1,)](a, b, c, 64, 64, 64, 64, num_warps=4)
-    return c.tolist()
-
-
-KERNELS = (lock, produce, prints, spills, multiplies)
-
-
 def kernel_run(program, seed, is_native, monkeypatch):
     """Return all that shows what happened in a program's kernels."""
-    plain = single.decode
-
-    def decode(listing, watch, without=None):
-        decoded = plain(listing, watch, without)
-        if is_native:
-            decoded.heat.use()
-        decoded.heat.done = True
-        return decoded
-
-    with monkeypatch.context() as patch:
-        patch.setattr(single, "decode", decode)
-        driver = emulator.activate(mode="race", choices=seed)
+    with activated("race", seed, is_native, monkeypatch) as driver:
         try:
-            try:
-                result = program(driver)
-            except DataRace as race:
-                result = str(race)
-            watch, launches = driver.watch, driver.drain_launches()
-            counts = [(each.instructions, each.lanes, [a.lanes for a in each.accesses]) for each in launches]
-            return result, counts, watch.unspecified, watch.replicated, watch.choices.decisions
-        finally:
-            emulator.deactivate()
+            result = program(driver)
+        except DataRace as race:
+            result = str(race)
+        watch = driver.watch
+        return result, counts_of(driver), watch.unspecified, watch.replicated, watch.choices.decisions
 
 
 @pytest.mark.parametrize("program", KERNELS)
@@ -199,11 +146,6 @@ def test_a_kernel_runs_as_interpreted(used, monkeypatch, program):
 def test_work_groups_start_when_others_have_ended(monkeypatch, resident):
     monkeypatch.setattr("harness.emulator.driver.schedule.RESIDENT_WAVES", resident)
     monkeypatch.setattr(interleaved, "RESIDENT_WAVES", resident)
-
-    def many(driver):
-        lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-        schedule_kernels.locked_increments[(23,)](lock, counter, 1, num_warps=1)
-        return counter.item()
 
     for seed in (1, 2, 3):
         taken = kernel_run(many, seed, True, monkeypatch)
