@@ -19,6 +19,11 @@ def all_of(kind: str) -> list[Mutant]:
     return _MAKERS[kind]()
 
 
+def is_wanted(identity: str, texts: Sequence[str]) -> bool:
+    """Return whether an id contains one of ``texts``; without any, every id is wanted."""
+    return not texts or any(text in identity for text in texts)
+
+
 def sample(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
     """Return ``count`` of the mutants (None: all), the same for the same seed, spread over the operators.
 

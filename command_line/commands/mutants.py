@@ -61,16 +61,19 @@ def _kinds(default: Sequence[str]) -> Callable[[_Function], _Function]:
     )  # fmt: skip
 
 
+_only = click.option("--only", multiple=True, help="Only mutants whose id contains this text. May be repeated.")
+
+
 @command.command("list")
 @_kinds([kind for kind in KINDS if kind != BINARY])
-@click.option("--only", default="", help="Only mutants whose id contains this text.")
-def list_(kinds: Sequence[str], only: str) -> int:
+@_only
+def list_(kinds: Sequence[str], only: Sequence[str]) -> int:
     """Print the id and the change of each mutant. Those of machine code exist only once kernels are compiled."""
     for kind in kinds:
         if kind == BINARY:
             raise UsageError("binary mutants are made from the kernels of a run: they are in its matrix")
         for mutant in listing.all_of(kind):
-            if only in mutant.id:
+            if listing.is_wanted(mutant.id, only):
                 click.echo(printable(f"{mutant.id}  {mutant.change()}"))
     return 0
 
@@ -79,7 +82,7 @@ def list_(kinds: Sequence[str], only: str) -> int:
 @_kinds(DEFAULT_KINDS)
 @click.option("--sample", type=click.IntRange(min=1), help="At most this many mutants of each kind.  [default: all]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sample.")
-@click.option("--only", default="", help="Only mutants whose id contains this text.")
+@_only
 @click.option("--jobs", type=click.IntRange(min=1), help="Mutants at the same time.  [default: the number of cores]")
 @click.option(
     "--limit",
@@ -99,7 +102,7 @@ def list_(kinds: Sequence[str], only: str) -> int:
 @click.option(
     "--output", type=PATH, default=Path("out", "mutants"), show_default=True, help="Directory of the results."
 )
-def run(output: Path, only: str, **options: Any) -> int:
+def run(output: Path, only: Sequence[str], **options: Any) -> int:
     """Run the tests on each mutant until the first failure, and write matrix.json and matrix.md.
 
     A listed, reported or source mutant is a copy of the bundled library with one change, under the nearest tests of the
@@ -132,7 +135,7 @@ def report(file: Path) -> int:
 class _Run:
     """One call of ``mutants run``: its options, its matrix, and what is left to do."""
 
-    def __init__(self, folder: Path, screen: Console, only: str, options: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, screen: Console, only: Sequence[str], options: dict[str, Any]) -> None:
         self._folder = folder
         self._screen = screen
         self._only = only
@@ -202,7 +205,7 @@ class _Run:
         existing = listing.all_of(kind)
         self.matrix.all[kind] = len(existing)
         self._existing |= {mutant.id for mutant in existing}
-        wanted = [mutant for mutant in existing if self._only in mutant.id]
+        wanted = [mutant for mutant in existing if listing.is_wanted(mutant.id, self._only)]
         count = None if kind == REPORTED else self._options["sample"]
         return listing.sample(wanted, count, self._options["seed"])
 

@@ -32,7 +32,7 @@ def run_binary(
     chosen: str,
     sample: int | None,
     seed: int,
-    only: str,
+    only: Sequence[str],
     deadline: float,
     known: set[str],
     take: Callable[[Result], None],

@@ -32,7 +32,7 @@ from harness.evidence import Verdict
 from harness.ranks import CaseFailed, Ranks
 from mutants.binary import ranks as functions
 from mutants.binary.operators import mutants_in
-from mutants.listing import sample
+from mutants.listing import is_wanted, sample
 from mutants.mutant import Mutant
 
 CALLS_LIMIT = 12
@@ -186,7 +186,7 @@ def main(plan: Path) -> int:
             mutants = session.mutants()
             _append(results, {COUNT: len(mutants), LISTED: [mutant.id for mutant in mutants]})
             known = set(options["known"])
-            wanted = [mutant for mutant in mutants if options["only"] in mutant.id]
+            wanted = [mutant for mutant in mutants if is_wanted(mutant.id, options["only"])]
             for mutant in sample(wanted, options["sample"], options["seed"]):
                 if mutant.id not in known:
                     _append(results, {RESULTS: _result(session, mutant)})

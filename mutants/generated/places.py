@@ -22,7 +22,13 @@ class Edit:
 
 
 class Source:
-    """Text and syntax tree of one file. ``nodes`` yields each node with the names of the functions around it."""
+    """Text and syntax tree of one file. ``nodes`` yields each node with the names of the functions around it.
+
+    The call of a function in ``CALLS`` counts as a function around itself.
+    """
+
+    CALLS = frozenset({"check"})
+    """What the debug build alone executes, and other tests than those of the function around it detect."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -57,6 +63,8 @@ class Source:
         yield from self._below(self.tree, ())
 
     def _below(self, node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.CALLS:
+            names = (*names, node.func.id)
         yield node, names
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names = (*names, node.name)

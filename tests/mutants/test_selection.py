@@ -11,7 +11,7 @@ from _pytest.mark import KeywordMatcher
 from _pytest.mark.expression import Expression
 
 from command_line.suite.process import child_environment, pytest_arguments
-from mutants import listing
+from mutants import listing, planting
 from mutants.mutant import LISTED, REPORTED, SOURCE, Mutant
 from mutants.selection import FIRST, GATE_RANKS, SECOND, Stage, stages_of
 
@@ -79,6 +79,25 @@ def test_a_generated_mutant_is_tried_again_as_the_gate_runs() -> None:
     defect = next(each for each in listing.all_of(LISTED) if each.ranks == 3)
     assert [(stage.level, stage.ranks) for stage in stages_of(defect)] == [(FIRST, 3), (SECOND, 3)]
     assert [stage.targets for stage in stages_of(mutant, thorough=True)][2] == ("conformance",)
+
+
+def test_a_change_that_only_some_tests_can_show_meets_these_first() -> None:
+    def first(operator: str, file: str, line: str) -> Stage:
+        """Return the first stage of the mutant of a line of the library."""
+        lines = (planting.SOURCE / file).read_text(encoding="utf-8").splitlines()
+        found = [
+            each
+            for each in listing.all_of(SOURCE)
+            if (each.operator, each.file) == (operator, file) and line in lines[each.line - 1]
+        ]
+        return stages_of(found[0])[0]
+
+    checked = first("rank-swapped", "device/triton/ops.py", "check(pointer, heap_bases, from_rank, to_rank")
+    assert (checked.targets, checked.chosen) == (("conformance/negative",), "debug")
+    moved = first("rank-swapped", "device/triton/ops.py", "remote = translate(pointer, heap_bases, from_rank, to_rank")
+    assert (moved.targets, moved.chosen) == (("conformance/rma",), "test_store_by")
+    assert first("dtype-int32", "kernels/all_reduce.py", "tl.int64").chosen == "far"
+    assert first("dtype-narrow", "kernels/all_reduce.py", "").ranks == 3
 
 
 def test_no_mutant_is_made_of_files_that_an_emulated_run_does_not_import() -> None:
