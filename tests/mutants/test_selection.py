@@ -85,12 +85,12 @@ def test_a_change_that_only_some_tests_can_show_meets_these_first() -> None:
     def first(operator: str, file: str, line: str) -> Stage:
         """Return the first stage of the mutant of a line of the library."""
         lines = (planting.SOURCE / file).read_text(encoding="utf-8").splitlines()
-        found = [
+        matching = [
             each
             for each in listing.all_of(SOURCE)
             if (each.operator, each.file) == (operator, file) and line in lines[each.line - 1]
         ]
-        return stages_of(found[0])[0]
+        return stages_of(matching[0])[0]
 
     checked = first("rank-swapped", "device/triton/ops.py", "check(pointer, heap_bases, from_rank, to_rank")
     assert (checked.targets, checked.chosen) == (("conformance/negative",), "debug")
