@@ -1,8 +1,8 @@
 """The adversary of the default run: some cases of each group run in weak memory, or under the race detector.
 
 The emulated device's mode ``fast`` performs each access at once, which is kinder than any GPU. So on it, the first
-cases of each kernel that access a peer's memory run in mode ``weak``, each with a schedule of its own, and its next
-ones under the race detector of all ranks together. Such a case is a case like another one: the key
+cases of each kernel that access a peer's memory run in mode ``weak``, each with a schedule of its own, and in turn with
+them under the race detector of all ranks together. Such a case is a case like another one: the key
 ``memory`` of its JSON form names the schedule, and it is recorded, reduced and repeated with it. In weak memory two
 kinds alternate:
 

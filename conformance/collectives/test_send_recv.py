@@ -349,5 +349,5 @@ def stopping_cases(ranks):
     weak=False,
 )
 def test_stopping(check, case):
-    for stopping in (0, check.ranks - 1):
+    for stopping in range(check.ranks):
         check(run_stopping, case, stopping=stopping)

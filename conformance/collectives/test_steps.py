@@ -1,8 +1,8 @@
 """A collective waits for a member that stops inside its kernel, in every variant, wherever that is.
 
-The first member, or the last one, stops in each call before another step that the other members can notice: a transfer,
-a flag, a poll (``harness.emulator.watch.steps``). It goes on when each other member has ended all calls or can do
-nothing more without it. The first call, in which no member stops, counts the steps. All calls use the same tensors: a
+Each member in turn stops in each call before another step that the other members can notice: a transfer, a flag, a
+poll (``conformance.support.steps``). It goes on when each other member has ended all calls or can do nothing more
+without it. The first call, in which no member stops, counts the steps. All calls use the same tensors: a
 member that goes ahead too far overwrites what the other one has not read, or reads what it has not written.
 """
 
@@ -48,5 +48,5 @@ def cases(ranks, op):
     because="only there can a member stop inside a kernel",
 )
 def test_steps(check, case):
-    for stopping in (0, check.ranks - 1):
+    for stopping in range(check.ranks):
         check(run, case, stopping=stopping)

@@ -16,8 +16,8 @@ from fixtures.requirement import requirement
 
 TURNS = 3
 """Least number of tiles of each program, if the members divide the tiles among them."""
-COLUMNS = (250, 249, 251)
-"""Four tiles of 64: a shape each for weak memory, the race detector and ordinary memory."""
+COLUMNS = (250, 249, 251, 247)
+"""Four tiles of 64: a shape each for both kinds of weak memory, the race detector and ordinary memory."""
 
 
 def cases(ranks, op):

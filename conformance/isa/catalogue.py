@@ -1,4 +1,4 @@
-"""Calls of the library whose compiled kernels have a contract, one of each kind: ``CALLS``.
+"""Calls of the library whose compiled kernels have a contract: ``CALLS``, one of each kind, and ``REDUCTIONS``.
 
 A call is made by the rank function that also tests its results, with fixed arguments: 16-byte aligned, whole tiles, 4
 wavefronts. Its name without the language, such as "all_reduce ring" for "all_reduce ring gluon", has the contract.
@@ -67,10 +67,12 @@ def _atomic(op: str, sem: str, scope: str, form: str, env: Env) -> Any:
     return history.run(env, case)
 
 
-def _collective(op: str, variant: str, protocol: str, gluon: bool, env: Env) -> Any:
+def _collective(
+    op: str, variant: str, protocol: str, gluon: bool, env: Env, dtype: str = "fp16", reduce: str = "sum"
+) -> Any:
     described = COLLECTIVES[op]
     case = described.case(
-        dtype="fp16", m=4 * ROWS, n=COLUMNS, block_m=ROWS, block_n=COLUMNS, warps=WARPS, variant=variant,
+        dtype=dtype, reduce=reduce, m=4 * ROWS, n=COLUMNS, block_m=ROWS, block_n=COLUMNS, warps=WARPS, variant=variant,
         protocol=protocol, gluon=gluon,
     )  # fmt: skip
     return calls.run(env, case)
@@ -168,3 +170,16 @@ ATOMIC_CALLS = {
 
 CALLS = dict(_entries())
 """Name of a call, with its language or form, such as "put context" -> how it is made."""
+
+
+REDUCTIONS = {
+    f"all_reduce atomic {reduce}": Entry(
+        "all_reduce atomic",
+        partial(_collective, "all_reduce", "atomic", "", False, dtype="int32", reduce=reduce),
+        ("ccl.all_reduce",),
+    )
+    for reduce in ("max", "min", "band", "bor", "bxor")
+}
+"""Calls like those of ``CALLS`` whose reductions are other instructions on the memory of other ranks: the atomics
+besides the addition, for AMD GPUs at system scope loops around a compare-and-swap. Other variants combine values in
+registers. ISA-CONTRACT-001 makes these calls; they have no baseline."""

@@ -6,7 +6,7 @@ promises more, as the bundled one does, also that: waits in every wavefront befo
 """
 
 from conformance.isa.cases import ContractCase
-from conformance.isa.catalogue import CALLS
+from conformance.isa.catalogue import CALLS, REDUCTIONS
 from conformance.isa.contract import broken, codes_of, contracts, promises
 from fixtures import judged
 from fixtures.findings import Findings
@@ -14,7 +14,7 @@ from fixtures.requirement import requirement
 
 
 def run(env, case):
-    entry, findings = CALLS[case.call], Findings(env.rank)
+    entry, findings = {**CALLS, **REDUCTIONS}[case.call], Findings(env.rank)
     difference = entry.run(env)
     if env.fault is None:
         launches = {launch.hash: launch for launch in env.launched()}
@@ -27,13 +27,17 @@ def run(env, case):
 
 def cases(ranks):
     """Return a call for each contract about waiting, in Triton and in Gluon by turns: ``iris-harness isa`` has the
-    others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait."""
+    others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait. Then the other reductions."""
     languages = {}
     for name, entry in CALLS.items():
-        has_it = judged.offers(*entry.needs) and (entry.published or judged.extended())
-        if entry.waits and has_it and (not entry.limit or ranks <= entry.limit):
+        if entry.waits and _is_offered(entry) and (not entry.limit or ranks <= entry.limit):
             languages.setdefault(entry.contract, []).append(name)
-    return [ContractCase(names[turn % len(names)]) for turn, names in enumerate(languages.values())]
+    calls = [names[turn % len(names)] for turn, names in enumerate(languages.values())]
+    return [ContractCase(call) for call in (*calls, *(name for name in REDUCTIONS if _is_offered(REDUCTIONS[name])))]
+
+
+def _is_offered(entry):
+    return judged.offers(*entry.needs) and (entry.published or judged.extended())
 
 
 @requirement(

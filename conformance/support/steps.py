@@ -1,7 +1,8 @@
 """Calls in which one rank stops inside its kernels, each time before another step that the other ranks can notice.
 
 It goes on when each other rank has ended all calls or can do nothing more without it. In the first call no rank stops:
-it counts the steps, over which the places of the others are spread. See ``harness.emulator.watch.steps``.
+it counts the steps, over which the places of the others are spread. Each rank has its turn to be the one that stops, in
+calls of its own, and at places between those of the others. See ``harness.emulator.watch.steps``.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from typing import Any
 
 from fixtures.findings import Findings
 
-PLACES = 6
+PLACES = 4
+"""Places at which each rank stops."""
 CALLS = 1 + PLACES
 """Calls of a case: the first one, and those in which a rank stops."""
 
 
-def place(number: int, steps: int) -> int:
-    """Return the step, from 1, before which a rank stops in its call ``number``, from 1 to PLACES.
+def place(number: int, steps: int, stopping: int, ranks: int) -> int:
+    """Return the step, from 1, before which rank ``stopping`` stops in its call ``number``, from 1 to PLACES.
 
-    The last step is left out: the number of steps may differ by one from call to call, as waits are longer or shorter.
-    Example: with 11 steps, the calls 1 to 6 stop before the steps 1, 2, 4, 6, 8 and 10.
+    The first rank begins at the first step, and the last rank ends at the last one but one: the number of steps may
+    differ by one from call to call, as waits are longer or shorter. Example: with 17 steps, of four ranks the first one
+    stops before the steps 1, 5, 9 and 13, and the second one before 2, 6, 10 and 14.
     """
     last = max(1, steps - 1)
-    return 1 + (number - 1) * (last - 1) // (PLACES - 1)
+    position, positions = (number - 1) * ranks + stopping, PLACES * ranks
+    return 1 + position * (last - 1) // (positions - 1)
 
 
 class Stops:
@@ -32,6 +36,7 @@ class Stops:
 
     def __init__(self, env: Any, stopping: int) -> None:
         self._env = env
+        self._stopping = stopping
         self._stops = env.rank == stopping
         self._steps = [env.gate.step() for _ in range(CALLS + 1)]
         self._counted = 0
@@ -40,7 +45,7 @@ class Stops:
     def call(self, number: int) -> Iterator[None]:
         """Make the call ``number``, from 0, in the body."""
         gate, step = self._env.gate, self._steps[number]
-        at = place(number, self._counted) if number else 0
+        at = place(number, self._counted, self._stopping, self._env.world_size) if number else 0
         gate.enter(step)
         with gate.holding_inside(step, at, self._steps[-2]) if self._stops else gate.watching() as count:
             yield

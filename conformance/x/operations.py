@@ -292,3 +292,6 @@ _LISTED = (
 )  # fmt: skip
 
 TILES = {op.name: op for op in _LISTED}
+
+FUNCTIONS = tuple(dict.fromkeys(op.function for op in TILES.values()))
+"""The names of the library's functions, each once."""

@@ -5,11 +5,9 @@ without one is reported as such: its group is unsupported.
 """
 
 from conformance.x.cases import TileCase
-from conformance.x.operations import TILES
+from conformance.x.operations import FUNCTIONS, TILES
 from conformance.x.tiles import run
 from fixtures.requirement import requirement
-
-FUNCTIONS = tuple(dict.fromkeys(op.function for op in TILES.values()))
 
 
 def cases(ranks, function):

@@ -5,12 +5,14 @@ the collective reads it there, so that a collective that does not wait reads poi
 device_barrier between the new input and the call, and one after the call.
 """
 
+import contextlib
 from types import SimpleNamespace
 
 import torch
 import triton
 import triton.language as tl
 
+from conformance.support.steps import Stops
 from conformance.x.operations import TILES
 from fixtures.findings import Findings
 from harness.cases import FLOATS, of_name, payload, rounds_needed
@@ -110,7 +112,12 @@ def run(env, case):
     return mismatch
 
 
-def _round(env, case, round_):
+def run_stopping(env, case, stopping):
+    """Let one rank stop inside its kernels, the barrier after them among these; see ``conformance.support.steps``."""
+    return _round(env, case, 0, Stops(env, stopping))
+
+
+def _round(env, case, round_, stops=None):
     image, findings = env.image, Findings(env.rank)
     image.reset()
     heap = claim(env, case)
@@ -129,9 +136,12 @@ def _round(env, case, round_):
                 heap.target.zero_()
             heap.locks.zero_()
             env.iris.device_barrier()
-            launch(env, case, env.iris, heap.given, heap.shared, heap.target, heap.locks)
-            env.iris.device_barrier()
+            with stops.call(call) if stops else contextlib.nullcontext():
+                launch(env, case, env.iris, heap.given, heap.shared, heap.target, heap.locks)
+                env.iris.device_barrier()
             outputs.append(heap.target.clone())
+    if stops:
+        stops.end(findings)
     env.settle()
     for call, (output, right) in enumerate(zip(outputs[:-1], wanted[:-1], strict=False)):
         got = torch.where(right.written, output.cpu(), right.values)

@@ -49,6 +49,9 @@ def corner_defects() -> list[Defect]:
          "tl.max_contiguous(moved, (_entry(hint, 1), _entry(hint, 0)))", "", "test_tiles"),
         ("nodes are fabrics where there is none", TOPOLOGY, "if topology.fabric_domains:", "if True:", "",
          "test_topology"),
+        ("atomic: maxima are at gpu scope", "kernels/reductions.py",
+         'tl.atomic_max(pointers, value, mask=mask, sem="relaxed", scope="sys")',
+         'tl.atomic_max(pointers, value, mask=mask, sem="relaxed", scope="gpu")', "", "test_contract"),
         ("a wait gives up after two polls", "device/targets/amd.py", "while late != 0:",
          "while (late != 0) & (polls < 2):", "def await_turn", "test_held and matmul_all_gather"),
         ("a factory fills one element of its padding", "host/tensor_creation.py", "lambda tensor: tensor.fill_(value)",
@@ -61,6 +64,9 @@ def corner_defects() -> list[Defect]:
         ("partial sums are rounded", "kernels/move.py", "data = combined(data, widened(loaded[other + 1]), plan.OP)",
          "data = combined(data, widened(loaded[other + 1]), plan.OP).to(loaded[0].dtype).to(data.dtype)", "",
          "narrow_types"),
+        ("ring: the second member signals at once", "kernels/all_reduce.py", "    next_one, place = member, member\n",
+         "    if member == 1:\n        signal(pads, member, SIZE, pid, turn)\n    next_one, place = member, member\n",
+         "", "test_steps and all_reduce"),
     )  # fmt: skip
     return [
         Defect(f"corner: {name}", *rest, ranks=ranks)
