@@ -134,7 +134,7 @@ def examine() -> Findings:
         torch=torch,
         triton=probe["triton"] or {"error": "not imported"},
         gpus=tuple(_gpus()),
-        checks=(_cores(), _shared_memory(), _stacks(), *_bytecode(), *_telemetry(torch)),
+        checks=(_cores(), _shared_memory(), _stacks(), *_bytecode(), *_emulate(torch), *_telemetry(torch)),
     )
 
 
@@ -258,6 +258,13 @@ def _gpu_line(gpu: dict[str, Any], count: int) -> str:
     holder = f"pid {gpu['holder']}" if gpu["holder"] else "a process that cannot be seen from here"
     held = "" if gpu["holder"] is None else f", held by {holder}"
     return f"{gpu['name']}, {gpu['arch']}, {gpu['memory'] >> 30} GiB, {gpu['bus_id']}{peers}{held}"
+
+
+def _emulate(torch: dict[str, Any]) -> Iterable[Check]:
+    """Report that ``iris-harness emulate`` cannot run programs that use this build of torch."""
+    if any(torch.get(kind.version_key) for kind in devices.gpu_kinds()):
+        advice = "install PyTorch's CPU build in another environment to run such programs on emulated GPUs"
+        yield Check("emulate", False, "not for programs that import this build of torch", advice)
 
 
 def _telemetry(torch: dict[str, Any]) -> Iterable[Check]:

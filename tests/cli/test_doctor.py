@@ -89,6 +89,7 @@ def test_gpus_are_reported_with_peer_access_holder_and_telemetry(examined, monke
     assert "GPU 1 NVIDIA H200, sm_90, 141 GiB, 0000:1c:00.0, peer access to all others GPU" in text
     assert "GPU 2 NVIDIA H200, sm_90, 141 GiB, 0000:1d:00.0, no peer access to 1" in text
     assert "telemetry nvidia-ml-py is" in text
+    assert "emulate not for programs that import this build of torch: install PyTorch's CPU build" in text
     as_json = json.loads(doctor.as_json(findings))
     assert as_json["gpus"][2]["peers"] == [0] and as_json["checks"][-1]["name"] == "telemetry"
 

@@ -25,8 +25,14 @@ _SOURCES = Path(__file__).parent / "native"
 def load() -> ModuleType:
     """Return the compiled module; compile it if the cache folder does not have it.
 
-    ``MachineError`` if there is no C++ compiler, or if it fails.
+    ``MachineError`` if torch is a build for GPUs, if there is no C++ compiler, or if it fails.
     """
+    if torch.version.cuda or torch.version.hip:
+        # Its own CUDA part would be registered twice, and torch ends the process without a traceback.
+        raise MachineError(
+            f"torch {torch.__version__} is a build for GPUs, and the emulated GPUs need a CPU build: install PyTorch's"
+            " CPU build, in another environment if this one also runs on GPUs (docs/start/install.md)"
+        )
     path = _folder() / f"{_NAME}.so"
     if not path.exists():
         with locks.held(_folder() / "build.lock", 600.0, "the compilation of the emulated GPUs of torch"):
