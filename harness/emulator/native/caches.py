@@ -36,6 +36,7 @@ from harness.emulator.native.weak_state import (
     CONTENT,
     DATA,
     DIRTY,
+    DIRTY_TABLE,
     EPOCH,
     EVICTED,
     FETCH_BYTES,
@@ -316,9 +317,7 @@ def flush(state, agent):
 @helper
 def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
-    store = get64(state + FIRST_DIRTY)
-    for _ in range(index):
-        store = get64(store + NEXT_DIRTY)
+    store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     tick(state)
     origin, instruction = get64(store + ORIGIN), get64(store + INSTRUCTION)
     _promote_older(state, store, AGENT if get64(store + AT_AGENT) == NEVER else SYSTEM)

@@ -57,7 +57,6 @@ from harness.emulator.native.issuing import (
     OF_UNIT,
     OPERATION,
     OPERATION_BYTES,
-    ORDER,
     OTHER_AT,
     PART_BYTES,
     PART_DONE,
@@ -401,8 +400,6 @@ def _enter(state, request):
     if task == NEW_FLIGHT:  # of unit a, with record b, wavefront d
         flight = allocate(state, FLIGHT_BYTES)
         clear(flight, FLIGHT_BYTES)
-        put64(flight + ORDER, get64(state + ws.FLIGHTS))
-        add(state + ws.FLIGHTS, 1)
         put64(flight + OF_UNIT, a)
         put64(flight + RECORD, b)
         put64(flight + WAVEFRONT, d)

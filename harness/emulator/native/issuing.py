@@ -26,17 +26,17 @@ PLAIN, TYPED, TO_SHARE, NUMPY_FOLD = range(4)
 """Conversions. TYPED: Python converts elements of a buffer's format. TO_SHARE: a load to the data share. NUMPY_FOLD:
 Python computes the new value of an atomic."""
 
-# A flight, by which also the wavefront is known: its place among the flights, compute unit, record, operations, the
+# A flight, by which also the wavefront is known: its compute unit, record, operations, the
 # next flight of the unit, launch << 32 | wavefront.
-(ORDER, OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 64, 8)
-FLIGHT_BYTES = 64
+(OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 56, 8)
+FLIGHT_BYTES = 56
 
 # An operation: its number, flight, access, kind, scope, instruction, accessing lanes as a mask; whether it has been
 # performed, parts that have not, parts, the next operation of the flight; addresses of the segments, the parts, the
-# data, the places in the data share or a compare-and-swap's values; bytes.
+# data, the places in the data share or a compare-and-swap's values; bytes; its place among those that are not performed.
 (NUMBER, OF_FLIGHT, ACCESS, OF_KIND, OF_SCOPE, OF_INSTRUCTION, LANES, DONE, LEFT, PARTS) = range(0, 80, 8)
-(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES) = range(80, 128, 8)
-OPERATION_BYTES = 128
+(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES, MOVING_INDEX) = range(80, 136, 8)
+OPERATION_BYTES = 136
 
 # A part: its line, first segment and the one after its last, whether it has been performed.
 (PART_LINE, PART_FIRST, PART_PAST, PART_DONE) = range(0, 32, 8)
@@ -85,31 +85,12 @@ def new(state, flight, access, kind, scope, instruction, done, size):
 
 
 @helper
-def _place(state, operation):
-    """Return the index of an operation, or for it, among those that are not performed."""
-    order, number = get64(get64(operation + OF_FLIGHT) + ORDER), get64(operation + NUMBER)
-    moving, low, high = get64(state + ws.MOVING), 0, get64(state + ws.MOVES)
-    while low < high:
-        middle = (low + high) >> 1
-        other = get64(moving + 8 * middle)
-        its = get64(get64(other + OF_FLIGHT) + ORDER)
-        if its < order or (its == order and get64(other + NUMBER) < number):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@helper
 def _start_moving(state, operation):
     count = get64(state + ws.MOVES)
     if count == get64(state + ws.MOVES_CAPACITY):
         call(get64(state + ws.MORE), ws.MOVING_TABLE, count)
-    at = _place(state, operation)
-    moving = get64(state + ws.MOVING)
-    for i in range(count, at, -1):
-        put64(moving + 8 * i, get64(moving + 8 * i - 8))
-    put64(moving + 8 * at, operation)
+    put64(get64(state + ws.MOVING) + 8 * count, operation)
+    put64(operation + MOVING_INDEX, count)
     put64(state + ws.MOVES, count + 1)
 
 
@@ -117,10 +98,12 @@ def _start_moving(state, operation):
 def finish(state, operation):
     """Mark an operation as performed."""
     put64(operation + DONE, 1)
-    moving, count = get64(state + ws.MOVING), get64(state + ws.MOVES)
-    for i in range(_place(state, operation), count - 1):
-        put64(moving + 8 * i, get64(moving + 8 * i + 8))
-    put64(state + ws.MOVES, count - 1)
+    # The last one of the table takes its place.
+    moving, count, index = get64(state + ws.MOVING), get64(state + ws.MOVES) - 1, get64(operation + MOVING_INDEX)
+    last = get64(moving + 8 * count)
+    put64(moving + 8 * index, last)
+    put64(last + MOVING_INDEX, index)
+    put64(state + ws.MOVES, count)
 
 
 @helper

@@ -14,6 +14,9 @@ from harness.emulator.native.weak_state import (
     CONTENT,
     DATA,
     DIRTY,
+    DIRTY_CAPACITY,
+    DIRTY_INDEX,
+    DIRTY_TABLE,
     ELSEWHERE,
     EPOCH,
     FETCHES,
@@ -37,6 +40,7 @@ from harness.emulator.native.weak_state import (
     LINES,
     LOW,
     MORE,
+    MORE_DIRTY,
     MOST_STORES,
     NEVER,
     NEXT_DIRTY,
@@ -220,7 +224,12 @@ def set_dirty(state, store):
     else:
         put64(state + FIRST_DIRTY, store)
     put64(state + LAST_DIRTY, store)
-    add(state + DIRTY, 1)
+    count = get64(state + DIRTY)
+    if count == get64(state + DIRTY_CAPACITY):
+        call(get64(state + MORE), MORE_DIRTY, count)
+    put64(get64(state + DIRTY_TABLE) + 8 * count, store)
+    put64(store + DIRTY_INDEX, count)
+    put64(state + DIRTY, count + 1)
 
 
 @helper
@@ -235,7 +244,12 @@ def set_clean(state, store):
         put64(after + PREVIOUS_DIRTY, before)
     else:
         put64(state + LAST_DIRTY, before)
-    add(state + DIRTY, -1)
+    # The last one of the table takes its place.
+    count, index, table = get64(state + DIRTY) - 1, get64(store + DIRTY_INDEX), get64(state + DIRTY_TABLE)
+    last = get64(table + 8 * count)
+    put64(table + 8 * index, last)
+    put64(last + DIRTY_INDEX, index)
+    put64(state + DIRTY, count)
 
 
 @helper
