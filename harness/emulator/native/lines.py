@@ -50,6 +50,8 @@ from harness.emulator.native.weak_state import (
     OF_LINE,
     ORIGIN,
     OUTSIDE,
+    PENDING,
+    PENDING_WRITES,
     PREVIOUS,
     PREVIOUS_DIRTY,
     SIZE,
@@ -84,7 +86,7 @@ def find_line(state, address, start, end, image):
     size = min(low + LINE, end) - low
     put64(line + ADDRESS, low)
     put64(line + SIZE, size)
-    for field in (FIRST, LAST, STORES, FETCHES, NEXT_LINE):
+    for field in (FIRST, LAST, STORES, FETCHES, NEXT_LINE, PENDING, PENDING_WRITES):
         put64(line + field, 0)
     source = low
     if image and get64(image + IMAGE):
@@ -165,8 +167,14 @@ def notice(state, line):
 
 @helper
 def enter(state, line):
-    size, snapshot, content = get64(line + SIZE), state + SNAPSHOT, line + CONTENT
-    copy(snapshot, get64(line + ADDRESS), size)  # once, since another process may change it at any time
+    size, address, snapshot, content = get64(line + SIZE), get64(line + ADDRESS), state + SNAPSHOT, line + CONTENT
+    if size == LINE:
+        different = np.int64(0)
+        for i in range(16):
+            different |= get64(address + 8 * i) ^ get64(content + 8 * i)
+        if different == 0:
+            return
+    copy(snapshot, address, size)  # once, since another process may change it at any time
     same = True
     for i in range(size >> 3):
         same &= get64(snapshot + 8 * i) == get64(content + 8 * i)

@@ -31,7 +31,8 @@ MOST_STORES = 128
 (FIRST_DIRTY, LAST_DIRTY, DIRTY) = range(96, 120, 8)
 # Addresses: of int64[2], position in ``words`` and decisions, or 0; of the words and their number; 1 for ``Lazy``.
 (PLACE, WORDS, WORD_COUNT, LAZY) = range(120, 152, 8)
-# Addresses of Python functions int64(int64, int64): a decision, memory, a load's data, a value that NumPy computes.
+# Addresses of Python functions int64(int64, int64): a decision, or for 0 possibilities more random words, memory, a
+# load's data, a value that NumPy computes.
 (PICK, MORE, DELIVER, FOLD) = range(152, 184, 8)
 # Events: address of int64[EVENTS, EVENT_FIELDS], and their number so far.
 (LOG, LOGGED) = range(184, 200, 8)
@@ -52,7 +53,11 @@ MOST_STORES = 128
 FREE = 384
 SEEN_LINE = FREE + 8 * 176
 SNAPSHOT, NEW_DATA = SEEN_LINE + LINE, SEEN_LINE + 2 * LINE
-STATE_BYTES = NEW_DATA + LINE
+# Of an access that ``native.issuing`` cuts: the lines of its segments and the segments, int64 each, and its parts.
+MOST_SEGMENTS = 128
+SEGMENT_LINES = NEW_DATA + LINE
+SEGMENTS, NEW_PARTS = SEGMENT_LINES + 8 * MOST_SEGMENTS, SEGMENT_LINES + 16 * MOST_SEGMENTS
+STATE_BYTES = NEW_PARTS + 32 * MOST_SEGMENTS
 
 # What the service ``MORE`` is for, 4 to 6 being those of ``race_state``.
 MEMORY, TABLE, MOVING_TABLE, QUEUED_TABLE = range(4)
@@ -66,10 +71,11 @@ EVENTS, EVENT_FIELDS = 4000, 5
 """WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8."""
 
 # A line: bytes [address, address + size) of one allocation; its stores, oldest first; times of the compute units' last
-# fetches; the next line by age, and of the same bucket. ``BASE``: the bytes before its first store; ``CONTENT``: with
+# fetches; the next line by age, and of the same bucket; how many parts of operations on it have not been performed, and
+# how many of them write. ``BASE``: the bytes before its first store; ``CONTENT``: with
 # all stores that have reached the system, as memory is unless another process or the host changed it.
-(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET) = range(0, 64, 8)
-BASE, CONTENT, LINE_BYTES = 64, 192, 320
+(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET, PENDING, PENDING_WRITES) = range(0, 80, 8)
+BASE, CONTENT, LINE_BYTES = 80, 208, 336
 
 # A store of the bytes in a mask, and the times when it landed and reached its agent and the system.
 (NEXT_STORE, PREVIOUS, OF_LINE, UNIT, LANDED, AT_AGENT, AT_SYSTEM, LOW, HIGH) = range(0, 72, 8)
@@ -185,8 +191,10 @@ def pick(state, n, decision):
     """Decide between n possibilities; ``choices.Choices`` in Python decides unless it has provided random words."""
     place = get64(state + PLACE)
     # A decision takes one or two words, and a hundred with a probability of 2**-100.
-    if place == 0 or get64(place) + 128 > get64(state + WORD_COUNT):
+    if place == 0:
         return call(get64(state + PICK), n, decision)
+    if get64(place) + 128 > get64(state + WORD_COUNT):
+        call(get64(state + PICK), 0, 0)
     choice = _draw(state, place, n)
     if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
         return n - 1
