@@ -26,6 +26,7 @@ from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
 from harness.emulator.driver.inactive import Inactive
 from harness.emulator.driver.interleaved import scheduler_of
+from harness.emulator.driver.isolation import are_large_and_isolated
 from harness.emulator.driver.launcher import Device, Launcher
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.driver.translated import Heat, TranslatedScheduler, translation_of
@@ -250,7 +251,10 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
                 standstill.moves()
             return
         closed = closed or (self.watch is not None and self.watch.closed)
-        _running = scheduler_of(streams, self.watch, closed, self.time_limit)
+        # Modes that run each wavefront by itself keep what others may have changed.
+        interleaves = self.watch is not None and self.watch.interleaves
+        isolated = interleaves and not closed and self.polled is None and are_large_and_isolated(streams)
+        _running = scheduler_of(streams, self.watch, closed, self.time_limit, isolated)
         _running.polled = self.polled
         # The interpreter runs on this thread, whose clock costs less to read than that of the process.
         start = time.thread_time()

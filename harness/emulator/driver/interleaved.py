@@ -32,7 +32,11 @@ assert (interleaved.QUANTUM, interleaved.SLACK) == (QUANTUM, SLACK)  # sanity ch
 
 
 def scheduler_of(
-    streams: Sequence[Sequence[Launch]], watch: Watch | None, closed: bool, limit: float | None
+    streams: Sequence[Sequence[Launch]],
+    watch: Watch | None,
+    closed: bool,
+    limit: float | None,
+    isolated: bool = False,
 ) -> Scheduler:
     """Return the scheduler for launches that are interpreted, or watched: see ``Scheduler``."""
     if isinstance(watch, NativeWatch) and watch.choices is not None:
@@ -41,8 +45,8 @@ def scheduler_of(
             id(each): heat.rows for each in launches if isinstance(heat := each.program.heat, Rows) and heat.rows
         }
         if len(translations) == len(launches):
-            return InterleavedScheduler(streams, watch, closed, limit, translations)
-    return Scheduler(streams, watch, closed, limit)
+            return InterleavedScheduler(streams, watch, closed, limit, translations, isolated)
+    return Scheduler(streams, watch, closed, limit, isolated)
 
 
 class InterleavedScheduler(Scheduler):
@@ -55,6 +59,7 @@ class InterleavedScheduler(Scheduler):
         closed: bool,
         limit: float | None,
         translations: dict[int, Translation],
+        isolated: bool = False,
     ) -> None:
         """``translations``: the translation of each launch by its ``id``."""
         self._native = watch
@@ -70,7 +75,7 @@ class InterleavedScheduler(Scheduler):
         self._enter, _ = interleaved.functions()
         watch.chunk_of = self._chunk_of
         watch.translated()
-        super().__init__(streams, watch, closed, limit)
+        super().__init__(streams, watch, closed, limit, isolated)
 
     def _put(self, field: int, value: int) -> None:
         self._state[field >> 3] = value

@@ -9,10 +9,10 @@ reports it to its controller, which knows whether the other ranks can go on: ``h
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Protocol
 
 from harness import standstill, threads
+from harness.emulator.driver import isolation
 from harness.emulator.driver.digests import digest, memory_of
 from harness.emulator.driver.repetition import Repetition, Watched
 from harness.emulator.faults import NoProgress, TimeLimit
@@ -112,10 +112,4 @@ class Patience:
         allocations = [a for launch in self._scheduler.launches for a in launch.table.allocations]
         if any(allocation.peer is not None for allocation in allocations):
             return False
-        shared = []
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            bounds, permissions = line.split(maxsplit=2)[:2]
-            if permissions.endswith("s"):
-                start, end = (int(bound, 16) for bound in bounds.split("-"))
-                shared.append((start, end))
-        return not any(start < a.end and a.address < end for a in allocations for start, end in shared)
+        return isolation.is_private(allocations)

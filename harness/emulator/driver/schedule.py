@@ -57,7 +57,7 @@ class Scheduler:
     ``closed``: only these launches can change the memory that they read, so wavefronts that all wait for ever are
     reported (``NoProgress``) and the processor is not yielded. Otherwise that is reported after ``PATIENCE`` seconds in
     which no wavefront ended, if no other process or thread can change the memory. ``limit``: seconds after which
-    ``TimeLimit`` is raised, None for no limit.
+    ``TimeLimit`` is raised, None for no limit. ``isolated``: it is known that none can.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Scheduler:
         watch: Watch | None = None,
         closed: bool = False,
         limit: float | None = None,
+        isolated: bool = False,
     ) -> None:
         self.queues = [list(reversed(stream)) for stream in streams]
         self.watch = watch
@@ -97,7 +98,7 @@ class Scheduler:
         self.memory = b""
         self.states: dict[bytes, dict[tuple[int, bytes], int]] = {}
         if watch is not None:
-            watch.begin(closed)
+            watch.begin(closed or isolated)
         for queue in self.queues:
             self._begin(queue)
 

@@ -36,6 +36,7 @@ from harness.emulator.native.weak_state import (
     CONTENT,
     DATA,
     DIRTY,
+    DIRTY_TABLE,
     EPOCH,
     EVICTED,
     FETCH_BYTES,
@@ -73,6 +74,7 @@ from harness.emulator.native.weak_state import (
     helper,
     log,
     pick,
+    release,
     tick,
 )  # fmt: skip
 from harness.emulator.native.words import cas32, cas64, peek32, poke32
@@ -249,11 +251,15 @@ def write_for_exchange(state, unit, line, at, size, scope, old, new, origin, ins
 
 @helper
 def mask_of(at, size):
-    """Return the mask of ``size`` bytes, at most 16, at offset ``at`` of a line, which they do not leave."""
-    bits = (1 << size) - 1
-    if at >= 64:
-        return 0, bits << (at - 64)
-    return bits << at, (bits >> (64 - at)) if at + size > 64 else 0
+    """Return the mask of ``size`` bytes at offset ``at`` of a line, which they do not leave."""
+    end = at + size
+    return _ones(min(end, 64)) & ~_ones(min(at, 64)), _ones(max(end - 64, 0)) & ~_ones(max(at - 64, 0))
+
+
+@helper
+def _ones(count):
+    """Return a word whose lowest bits are 1."""
+    return np.int64(-1) if count == 64 else (np.int64(1) << count) - 1
 
 
 @helper
@@ -316,9 +322,7 @@ def flush(state, agent):
 @helper
 def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
-    store = get64(state + FIRST_DIRTY)
-    for _ in range(index):
-        store = get64(store + NEXT_DIRTY)
+    store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     tick(state)
     origin, instruction = get64(store + ORIGIN), get64(store + INSTRUCTION)
     _promote_older(state, store, AGENT if get64(store + AT_AGENT) == NEVER else SYSTEM)
@@ -334,20 +338,12 @@ def load_line(state, unit, line, scope):
     """Put a line as a compute unit's load of ``scope`` sees it at ``SEEN_LINE``; return how many stores are hidden."""
     notice(state, line)
     now = get64(state + NOW)
-    fetch = get64(line + FETCHES)
-    while fetch and get64(fetch + BY_UNIT) != unit:
-        fetch = get64(fetch + NEXT_FETCH)
-    if fetch == 0:
-        fetch = allocate(state, FETCH_BYTES)
-        put64(fetch + BY_UNIT, unit)
-        put64(fetch + AT, 0)
-        put64(fetch + NEXT_FETCH, get64(line + FETCHES))
-        put64(line + FETCHES, fetch)
-    copy(state + SEEN_LINE, line + BASE, LINE)
     count = get64(line + STORES)
     if count == 0:
-        put64(fetch + AT, now)
+        # No fetch is recorded: all stores will be later, and this load requires none to be seen.
+        copy(state + SEEN_LINE, line + BASE, LINE)
         return 0
+    fetch = _fetch_of(state, unit, line)
     seen = get64(fetch + AT)
     # The times by which a store must have become visible to be seen for certain: of its own XCD, agent, system. The
     # load's own scope bits make it miss all caches up to that scope.
@@ -355,9 +351,10 @@ def load_line(state, unit, line, scope):
     near = now if missed >= WORKGROUP else max(get64(unit + FLOORS + 8 * WORKGROUP), seen)
     middle = now if missed >= AGENT else max(get64(unit + FLOORS + 8 * AGENT), seen)
     far = now if missed >= SYSTEM else max(get64(unit + FLOORS + 8 * SYSTEM), seen)
-    # Each store with the first time at which the compute unit could see it, and with the time of the above.
-    stores, visible, certain = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    optional = np.empty(count, np.int64)
+    # Each store with the first time at which the compute unit could see it, and with the time of the above; and the
+    # times at which more of them could be seen.
+    stores = allocate(state, 32 * count)
+    visible, certain, optional = stores + 8 * count, stores + 16 * count, stores + 24 * count
     n, options = 0, 0
     store = get64(line + FIRST)
     while store:
@@ -368,43 +365,68 @@ def load_line(state, unit, line, scope):
             first, sure = get64(store + AT_AGENT), middle
         else:
             first, sure = get64(store + AT_SYSTEM), far
-        stores[n], visible[n], certain[n] = store, first, sure
+        put64(stores + 8 * n, store)
+        put64(visible + 8 * n, first)
+        put64(certain + 8 * n, sure)
         n += 1
         if sure < first <= now:  # one more time; they come almost in ascending order
             i = options
-            while i > 0 and optional[i - 1] > first:
+            while i > 0 and get64(optional + 8 * i - 8) > first:
                 i -= 1
-            if i == 0 or optional[i - 1] != first:
+            if i == 0 or get64(optional + 8 * i - 8) != first:
                 for k in range(options, i, -1):
-                    optional[k] = optional[k - 1]
-                optional[i] = first
+                    put64(optional + 8 * k, get64(optional + 8 * k - 8))
+                put64(optional + 8 * i, first)
                 options += 1
         store = get64(store + NEXT_STORE)
     hidden = pick(state, options + 1, AGE) if options else 0
     # The line was fetched just before the oldest hidden store became visible.
-    fetched = now if hidden == 0 else optional[options - hidden] - 1
+    fetched = now if hidden == 0 else get64(optional + 8 * (options - hidden)) - 1
     put64(fetch + AT, max(seen, fetched))
     if hidden:
         add(state + CHANGES, 1)
     # The stores that are seen, the oldest first: the system's in order, then the agent's, then the XCD's.
     shown = 0
     for i in range(n):
-        if visible[i] <= max(fetched, certain[i]):
-            store, k = stores[i], shown
-            while k > 0 and _before(store, stores[k - 1]):
-                stores[k] = stores[k - 1]
+        if get64(visible + 8 * i) <= max(fetched, get64(certain + 8 * i)):
+            store, k = get64(stores + 8 * i), shown
+            while k > 0 and _before(store, get64(stores + 8 * k - 8)):
+                put64(stores + 8 * k, get64(stores + 8 * k - 8))
                 k -= 1
-            stores[k] = store
+            put64(stores + 8 * k, store)
             shown += 1
     # Later stores hide earlier ones.
     first, low, high = shown, 0, 0
     while first > 0 and (low != -1 or high != -1):
         first -= 1
-        low |= get64(stores[first] + LOW)
-        high |= get64(stores[first] + HIGH)
+        low |= get64(get64(stores + 8 * first) + LOW)
+        high |= get64(get64(stores + 8 * first) + HIGH)
+    if low != -1 or high != -1:
+        copy(state + SEEN_LINE, line + BASE, LINE)
     for i in range(first, shown):
-        write(state + SEEN_LINE, stores[i] + DATA, get64(stores[i] + LOW), get64(stores[i] + HIGH))
+        store = get64(stores + 8 * i)
+        write(state + SEEN_LINE, store + DATA, get64(store + LOW), get64(store + HIGH))
+    release(state, stores, 32 * count)
     return hidden
+
+
+@helper
+def _fetch_of(state, unit, line):
+    """Return the last fetch of a line by a compute unit, which becomes the first of the list."""
+    before, fetch = line + FETCHES - NEXT_FETCH, get64(line + FETCHES)
+    while fetch and get64(fetch + BY_UNIT) != unit:
+        before, fetch = fetch, get64(fetch + NEXT_FETCH)
+    if fetch == 0:
+        fetch = allocate(state, FETCH_BYTES)
+        put64(fetch + BY_UNIT, unit)
+        put64(fetch + AT, 0)
+    elif before == line + FETCHES - NEXT_FETCH:
+        return fetch
+    else:
+        put64(before + NEXT_FETCH, get64(fetch + NEXT_FETCH))
+    put64(fetch + NEXT_FETCH, get64(line + FETCHES))
+    put64(line + FETCHES, fetch)
+    return fetch
 
 
 @helper

@@ -3,7 +3,7 @@
 Accesses of one wavefront to different lines are performed in any order, those to the same line in program order.
 ``native.caches`` decides where a store is then visible, and how old a line a load sees; ``weak_state`` describes the
 structures. A *flight* is a wavefront's operations in flight; a *part* of an operation is its
-bytes in one line, some of its *segments*, which are bytes of one lane in one line.
+bytes in one line, some of its *segments*, which are successive bytes of successive lanes in one line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ from harness.emulator.native.issuing import (
     OF_UNIT,
     OPERATION,
     OPERATION_BYTES,
-    ORDER,
     OTHER_AT,
     PART_BYTES,
     PART_DONE,
@@ -77,6 +76,7 @@ from harness.emulator.native.issuing import (
     SIZE,
     STORE,
     STORES_MOVING,
+    STRIDE,
     TARGET,
     TO_SHARE,
     TYPED,
@@ -91,7 +91,7 @@ from harness.emulator.native.issuing import (
     issue,
     new,
 )  # fmt: skip
-from harness.emulator.native.raw import call, clear, get8, get64, put64
+from harness.emulator.native.raw import call, clear, copy, get8, get64, put64
 from harness.emulator.native.weak_state import add, allocate, helper, log, pick, release
 from harness.emulator.native.words import peek32, peek64, poke8, poke32, poke64
 
@@ -124,65 +124,94 @@ def _perform(state, arguments):
     an earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
     """
     job, operation, part = get64(arguments), get64(arguments + 8), get64(arguments + 16)
-    kind, flight = get64(operation + OF_KIND), get64(operation + OF_FLIGHT)
-    unit, number = get64(flight + OF_UNIT), get64(operation + NUMBER)
-    if job == COMPLETE:
-        if kind >= WRITE_BACK:
-            if get64(operation + DONE) == 0:
-                _act(state, PASS_FENCE, operation, 0)
+    kind = get64(operation + OF_KIND)
+    if job == COMPLETE and kind >= WRITE_BACK:
+        if get64(operation + DONE):
             return 0
+        job = PASS_FENCE
+    if job == PASS_FENCE:
+        _pass_fence(state, operation)
+    elif job == PERFORM:
+        _perform_predecessors(state, operation)
+        _perform_part(state, operation, part)
+    else:
+        _perform_predecessors(state, operation)
         for i in range(get64(operation + PARTS)):
             each = get64(operation + PARTS_AT) + PART_BYTES * i
             if get64(each + PART_DONE) == 0:
-                _act(state, PERFORM, operation, each)
-        return 0
-    if job == PASS_FENCE:
-        scope = get64(operation + OF_SCOPE)
-        finish(state, operation)
-        origin, instruction = get64(flight + WAVEFRONT), get64(operation + OF_INSTRUCTION)
-        if kind == INVALIDATE:
-            caches.invalidate(state, unit, scope)
-            log(state, ws.INVALIDATED, 0, origin, instruction)
-            return 0
-        sibling = get64(unit + ws.FIRST_FLIGHT)
-        while sibling:
-            if sibling == flight or get64(state + ws.COVERS):
-                other = get64(sibling + FIRST)
-                while other and get64(other + NUMBER) < number:
-                    if get64(other + OF_KIND) != LOAD:
-                        _act(state, COMPLETE, other, 0)
-                    other = get64(other + NEXT_OPERATION)
-            sibling = get64(sibling + NEXT_FLIGHT)
-        written = caches.write_back(state, unit, scope) if scope >= ws.AGENT else 0
-        log(state, ws.WRITTEN_BACK | written << 8, 0, origin, instruction)
-        return 0
-    line = get64(part + PART_LINE)
+                _perform_part(state, operation, each)
+    return 0
+
+
+@helper
+def _pass_fence(state, operation):
+    kind, flight = get64(operation + OF_KIND), get64(operation + OF_FLIGHT)
+    unit, scope, number = get64(flight + OF_UNIT), get64(operation + OF_SCOPE), get64(operation + NUMBER)
+    finish(state, operation)
+    origin, instruction = get64(flight + WAVEFRONT), get64(operation + OF_INSTRUCTION)
+    if kind == INVALIDATE:
+        caches.invalidate(state, unit, scope)
+        log(state, ws.INVALIDATED, 0, origin, instruction)
+        return
     sibling = get64(unit + ws.FIRST_FLIGHT)
     while sibling:
-        other = get64(sibling + FIRST)
-        while other and get64(other + NUMBER) < number:
-            if get64(other + DONE) == 0:
-                its = get64(other + OF_KIND)
-                if sibling == flight and its == INVALIDATE and kind == LOAD:
-                    _act(state, PASS_FENCE, other, 0)
-                elif sibling == flight and _writes_same_registers(operation, other):
+        if sibling == flight or get64(state + ws.COVERS):
+            other = get64(sibling + FIRST)
+            while other and get64(other + NUMBER) < number:
+                if get64(other + OF_KIND) != LOAD and get64(other + DONE) == 0:
                     _act(state, COMPLETE, other, 0)
-                elif sibling == flight or its != LOAD:
-                    for i in range(get64(other + PARTS)):
-                        each = get64(other + PARTS_AT) + PART_BYTES * i
-                        if get64(each + PART_LINE) == line and get64(each + PART_DONE) == 0:
-                            _act(state, PERFORM, other, each)
-            other = get64(other + NEXT_OPERATION)
+                other = get64(other + NEXT_OPERATION)
         sibling = get64(sibling + NEXT_FLIGHT)
+    written = caches.write_back(state, unit, scope) if scope >= ws.AGENT else 0
+    log(state, ws.WRITTEN_BACK | written << 8, 0, origin, instruction)
+
+
+@helper
+def _perform_predecessors(state, operation):
+    """Perform the wavefront's operations that come before all parts of one of its accesses."""
+    flight, number = get64(operation + OF_FLIGHT), get64(operation + NUMBER)
+    kind, other = get64(operation + OF_KIND), get64(flight + FIRST)
+    while other and get64(other + NUMBER) < number:
+        if get64(other + DONE) == 0:
+            if kind == LOAD and get64(other + OF_KIND) == INVALIDATE:
+                _act(state, PASS_FENCE, other, 0)
+            elif _writes_same_registers(operation, other):
+                _act(state, COMPLETE, other, 0)
+        other = get64(other + NEXT_OPERATION)
+
+
+@helper
+def _perform_part(state, operation, part):
+    line, write = get64(part + PART_LINE), get64(operation + OF_KIND) != LOAD
+    if get64(line + ws.PENDING) > 1:
+        _perform_earlier(state, operation, line, get64(line + ws.PENDING_WRITES) > write)
     if get64(part + PART_DONE):
-        return 0  # performed as a predecessor of another part
+        return  # performed as a predecessor of another part
     _access(state, operation, part)
     put64(part + PART_DONE, 1)
+    add(line + ws.PENDING, -1)
+    add(line + ws.PENDING_WRITES, -write)
     add(operation + LEFT, -1)
     if get64(operation + LEFT) == 0:
         finish(state, operation)
         _return_data(state, operation)
-    return 0
+
+
+@helper
+def _perform_earlier(state, operation, line, of_siblings):
+    """Perform the wavefront's earlier accesses to a line, and with ``of_siblings`` those of its siblings but loads."""
+    flight, number = get64(operation + OF_FLIGHT), get64(operation + NUMBER)
+    sibling = get64(get64(flight + OF_UNIT) + ws.FIRST_FLIGHT) if of_siblings else flight
+    while sibling:
+        other = get64(sibling + FIRST)
+        while other and get64(other + NUMBER) < number:
+            if get64(other + DONE) == 0 and (sibling == flight or get64(other + OF_KIND) != LOAD):
+                for i in range(get64(other + PARTS)):
+                    each = get64(other + PARTS_AT) + PART_BYTES * i
+                    if get64(each + PART_LINE) == line and get64(each + PART_DONE) == 0:
+                        _act(state, PERFORM, other, each)
+            other = get64(other + NEXT_OPERATION)
+        sibling = get64(sibling + NEXT_FLIGHT) if of_siblings else 0
 
 
 @helper
@@ -195,7 +224,7 @@ def _access(state, operation, part):
     if kind == ATOMIC:
         for i in range(get64(part + PART_FIRST), get64(part + PART_PAST)):
             segment = get64(segments + 8 * i)
-            _exchange(state, operation, access, unit, line, segment >> 32, segment & 0xFFFF, size, scope)
+            _exchange(state, operation, access, unit, line, (segment >> 16) // size, segment & 0xFF, size, scope)
         log(state, ws.EXCHANGES | scope << 8, address, origin, instruction)
         return
     hidden = 0
@@ -204,8 +233,7 @@ def _access(state, operation, part):
     low, high = 0, 0
     for i in range(get64(part + PART_FIRST), get64(part + PART_PAST)):
         segment = get64(segments + 8 * i)
-        offset, length = segment & 0xFFFF, segment >> 16 & 0xFF
-        at = data + size * (segment >> 32) + (segment >> 24 & 0xFF)
+        offset, length, at = segment & 0xFF, segment >> 8 & 0xFF, data + (segment >> 16)
         if kind == LOAD:
             _move(at, state + ws.SEEN_LINE + offset, length)
         else:
@@ -222,7 +250,10 @@ def _access(state, operation, part):
 
 @helper
 def _move(target, source, length):
-    """Copy up to 16 bytes."""
+    """Copy bytes of a line."""
+    if length == ws.LINE:
+        copy(target, source, ws.LINE)
+        return
     i = 0
     while length - i >= 8:
         poke64(np.uint64(target + i), peek64(np.uint64(source + i)))
@@ -279,9 +310,10 @@ def _return_data(state, operation):
     elif kind == LOAD and conversion == TYPED:
         call(get64(state + ws.DELIVER), operation, data)
     elif kind == LOAD:
-        deliver(wave, get64(access + REGISTER), size, get64(access + SIGNED), get64(access + HALF), lanes, data)
+        signed, half, stride = get64(access + SIGNED), get64(access + HALF), get64(operation + STRIDE)
+        deliver(wave, get64(access + REGISTER), size, signed, half, lanes, data, stride)
     elif kind == ATOMIC and get64(access + TARGET) >= 0:
-        deliver(wave, get64(access + TARGET), size, False, 0, lanes, data)
+        deliver(wave, get64(access + TARGET), size, False, 0, lanes, data, size)
 
 
 # -- calls of a wavefront's instructions, and of the scheduler ---------------------------------------------------------
@@ -401,8 +433,6 @@ def _enter(state, request):
     if task == NEW_FLIGHT:  # of unit a, with record b, wavefront d
         flight = allocate(state, FLIGHT_BYTES)
         clear(flight, FLIGHT_BYTES)
-        put64(flight + ORDER, get64(state + ws.FLIGHTS))
-        add(state + ws.FLIGHTS, 1)
         put64(flight + OF_UNIT, a)
         put64(flight + RECORD, b)
         put64(flight + WAVEFRONT, d)

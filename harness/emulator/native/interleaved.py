@@ -77,6 +77,15 @@ def _place(s, turn, number):
 
 
 @helper
+def _candidates(s, lowest):
+    """Return how many ready wavefronts are at most ``SLACK`` turns ahead of the slowest, whose turn is ``lowest``."""
+    count = get64(s + COUNT)
+    if count == 0 or get64(get64(get64(s + READY) + 8 * count - 8) + record.TURN) <= lowest + SLACK:
+        return count
+    return _place(s, lowest + SLACK + 1, np.int64(0))
+
+
+@helper
 def _enqueue(s, wave):
     at, count = _place(s, get64(wave + record.TURN), _number(wave)), get64(s + COUNT)
     place = get64(s + READY) + 8 * at
@@ -92,6 +101,20 @@ def _take(s, index):
     move(place, place + 8, 8 * (count - index))
     put64(s + COUNT, count)
     return wave
+
+
+@helper
+def _exchange(s, index, wave):
+    """Take a ready wavefront, and enqueue another one."""
+    ready, at = get64(s + READY), _place(s, get64(wave + record.TURN), _number(wave))
+    taken = get64(ready + 8 * index)
+    if at <= index:
+        move(ready + 8 * at + 8, ready + 8 * at, 8 * (index - at))
+    else:
+        at -= 1
+        move(ready + 8 * index, ready + 8 * index + 8, 8 * (at - index))
+    put64(ready + 8 * at, wave)
+    return taken
 
 
 @helper
@@ -130,7 +153,7 @@ def _next(s):
 @helper
 def _pick(s, lowest):
     model, ready = get64(s + MODEL), get64(s + READY)
-    count = _place(s, lowest + SLACK + 1, np.int64(0))
+    count = _candidates(s, lowest)
     if count == 1:
         return _take(s, 0)
     period, last = _period(s), get64(s + PREVIOUS)
@@ -156,7 +179,7 @@ def _goes_on(s, wave):
     if _may_start(s) or lowest > get64(s + ROUND) or turn > lowest + SLACK:
         _enqueue(s, wave)
         return False
-    others = _place(s, lowest + SLACK + 1, np.int64(0))
+    others = _candidates(s, lowest)
     if others == 0:
         return True
     period = _period(s)
@@ -165,8 +188,7 @@ def _goes_on(s, wave):
     chosen = pick(model, others + 1, ws.WHICH_WAVEFRONT)
     if chosen == 0:
         return True
-    put64(s + CHOSEN, _take(s, chosen - 1))
-    _enqueue(s, wave)
+    put64(s + CHOSEN, _exchange(s, chosen - 1, wave))
     return False
 
 

@@ -11,9 +11,9 @@ from harness.emulator.native import lines, record
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.located import find, lanes_of
-from harness.emulator.native.raw import call, clear, copy, get8, get64, put32, put64
+from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, put32, put64
 from harness.emulator.native.weak_state import add, allocate, helper, release
-from harness.emulator.native.words import peek16, peek32, poke8, poke32
+from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke32, poke64
 
 # Of an access: fields as in ``operations.access``, the first vector register that it writes and their number, how its
 # data are converted.
@@ -26,17 +26,18 @@ PLAIN, TYPED, TO_SHARE, NUMPY_FOLD = range(4)
 """Conversions. TYPED: Python converts elements of a buffer's format. TO_SHARE: a load to the data share. NUMPY_FOLD:
 Python computes the new value of an atomic."""
 
-# A flight, by which also the wavefront is known: its place among the flights, compute unit, record, operations, the
+# A flight, by which also the wavefront is known: its compute unit, record, operations, the
 # next flight of the unit, launch << 32 | wavefront.
-(ORDER, OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 64, 8)
-FLIGHT_BYTES = 64
+(OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 56, 8)
+FLIGHT_BYTES = 56
 
 # An operation: its number, flight, access, kind, scope, instruction, accessing lanes as a mask; whether it has been
 # performed, parts that have not, parts, the next operation of the flight; addresses of the segments, the parts, the
-# data, the places in the data share or a compare-and-swap's values; bytes.
+# data, the places in the data share or a compare-and-swap's values; bytes; its place among those that are not
+# performed; bytes from one lane's data to the next one's, 0 if all load the same.
 (NUMBER, OF_FLIGHT, ACCESS, OF_KIND, OF_SCOPE, OF_INSTRUCTION, LANES, DONE, LEFT, PARTS) = range(0, 80, 8)
-(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES) = range(80, 128, 8)
-OPERATION_BYTES = 128
+(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES, MOVING_INDEX, STRIDE) = range(80, 144, 8)
+OPERATION_BYTES = 144
 
 # A part: its line, first segment and the one after its last, whether it has been performed.
 (PART_LINE, PART_FIRST, PART_PAST, PART_DONE) = range(0, 32, 8)
@@ -85,31 +86,12 @@ def new(state, flight, access, kind, scope, instruction, done, size):
 
 
 @helper
-def _place(state, operation):
-    """Return the index of an operation, or for it, among those that are not performed."""
-    order, number = get64(get64(operation + OF_FLIGHT) + ORDER), get64(operation + NUMBER)
-    moving, low, high = get64(state + ws.MOVING), 0, get64(state + ws.MOVES)
-    while low < high:
-        middle = (low + high) >> 1
-        other = get64(moving + 8 * middle)
-        its = get64(get64(other + OF_FLIGHT) + ORDER)
-        if its < order or (its == order and get64(other + NUMBER) < number):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@helper
 def _start_moving(state, operation):
     count = get64(state + ws.MOVES)
     if count == get64(state + ws.MOVES_CAPACITY):
         call(get64(state + ws.MORE), ws.MOVING_TABLE, count)
-    at = _place(state, operation)
-    moving = get64(state + ws.MOVING)
-    for i in range(count, at, -1):
-        put64(moving + 8 * i, get64(moving + 8 * i - 8))
-    put64(moving + 8 * at, operation)
+    put64(get64(state + ws.MOVING) + 8 * count, operation)
+    put64(operation + MOVING_INDEX, count)
     put64(state + ws.MOVES, count + 1)
 
 
@@ -117,10 +99,12 @@ def _start_moving(state, operation):
 def finish(state, operation):
     """Mark an operation as performed."""
     put64(operation + DONE, 1)
-    moving, count = get64(state + ws.MOVING), get64(state + ws.MOVES)
-    for i in range(_place(state, operation), count - 1):
-        put64(moving + 8 * i, get64(moving + 8 * i + 8))
-    put64(state + ws.MOVES, count - 1)
+    # The last one of the table takes its place.
+    moving, count, index = get64(state + ws.MOVING), get64(state + ws.MOVES) - 1, get64(operation + MOVING_INDEX)
+    last = get64(moving + 8 * count)
+    put64(moving + 8 * index, last)
+    put64(last + MOVING_INDEX, index)
+    put64(state + ws.MOVES, count)
 
 
 @helper
@@ -147,12 +131,20 @@ def _register(wave, register):
 @helper
 def _gather(wave, register, words, lanes, target):
     """Copy consecutive registers of the lanes in a mask to ``target``, lane after lane."""
-    at = target
-    for lane in range(64):
-        if lanes >> lane & 1:
-            for i in range(words):
-                poke32(np.uint64(at), peek32(np.uint64(_register(wave, register + i) + 8 * lane)))
-                at += 4
+    if register & 1 == 0 and words & 1 == 0:
+        for i in range(0, words, 2):
+            place, at = _register(wave, register + i), target + 4 * i
+            for lane in range(64):
+                if lanes >> lane & 1:
+                    poke64(np.uint64(at), np.uint64(get64(place + 8 * lane)))
+                    at += 4 * words
+        return
+    for i in range(words):
+        place, at = _register(wave, register + i), target + 4 * i
+        for lane in range(64):
+            if lanes >> lane & 1:
+                poke32(np.uint64(at), peek32(np.uint64(place + 8 * lane)))
+                at += 4 * words
 
 
 @helper
@@ -168,20 +160,31 @@ def _extended(at, size, signed):
 
 
 @helper
-def deliver(wave, register, size, signed, half, lanes, data):
-    """Write the bytes of a load, ``size`` for each lane in a mask, to registers; ``data`` 0: zeros."""
-    at = data
-    for lane in range(64):
-        if not lanes >> lane & 1:
-            continue
-        for i in range(max(1, size >> 2)):
-            place = _register(wave, register + i) + 8 * lane
-            word = _extended(at + 4 * i, size, signed) if data else 0
+def deliver(wave, register, size, signed, half, lanes, data, stride):
+    """Write the bytes of a load, ``size`` for each lane in a mask, to registers; ``data`` 0: zeros.
+
+    ``stride``: bytes from the data of one lane to those of the next.
+    """
+    if data and register & 1 == 0 and size & 7 == 0:
+        for i in range(0, size >> 2, 2):
+            place, at = _register(wave, register + i), data + 4 * i
+            for lane in range(64):
+                if lanes >> lane & 1:
+                    put64(place + 8 * lane, np.int64(peek64(np.uint64(at))))
+                    at += stride
+        return
+    for i in range(max(1, size >> 2)):
+        first, at = _register(wave, register + i), data + 4 * i
+        for lane in range(64):
+            if not lanes >> lane & 1:
+                continue
+            place = first + 8 * lane
+            word = _extended(at, size, signed) if data else 0
             if half:
                 old = np.int64(peek32(np.uint64(place)))
                 word = old & 0xFFFF0000 | word & 0xFFFF if half == 1 else old & 0xFFFF | (word << 16 & 0xFFFF0000)
             put32(place, word)
-        at += size
+            at += stride
 
 
 @helper
@@ -203,12 +206,6 @@ def deliver_to_share(operation, access, data):
 
 
 @helper
-def _allocation(launch, address, size):
-    """Return the index of the allocation that holds the bytes, or -1."""
-    return find(get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS), address, size)
-
-
-@helper
 def issue(state, flight, access, launch, prepared):
     """Issue an access; return the operation, or -1 if Python has to raise the fault.
 
@@ -222,46 +219,36 @@ def issue(state, flight, access, launch, prepared):
         get64(access + OFFSET), size,
     )  # fmt: skip
     conversion = get64(access + CONVERSION)
-    lanes = 0
-    for lane in range(64):
-        lanes |= np.int64(takes[lane]) << lane
+    lanes = active
+    if count != bit_count(active):
+        lanes = np.int64(0)
+        for lane in range(64):
+            lanes |= np.int64(takes[lane]) << lane
     site = get64(access + SITE)
     add(get64(launch + EXECUTIONS) + 8 * site, 1)
-    peers, segments = np.int64(0), np.int64(0)
-    starts, ends = get64(launch + STARTS), get64(launch + ENDS)
-    # The allocation of the last lane, which is often that of the next.
-    hint, start, end, peer = np.int64(-1), np.uint64(1), np.uint64(0), np.int64(0)
-    for lane in range(64):
-        if not takes[lane]:
-            continue
-        if at[lane] < start or at[lane] >= end or np.uint64(size) > end - at[lane]:
-            hint = _allocation(launch, np.int64(at[lane]), size)
-            if hint < 0:
-                return -1
-            start, end = np.uint64(get64(starts + 8 * hint)), np.uint64(get64(ends + 8 * hint))
-            peer = np.int64(peek32(np.uint64(get64(launch + PEERS) + 4 * hint)))
-        if kind == ATOMIC and at[lane] % np.uint64(size) != 0:
-            return -1
-        peers += peer
-        segments += 1 + (np.int64((at[lane] - start) % np.uint64(ws.LINE)) + size > ws.LINE)
+    same = kind == LOAD and conversion == PLAIN and _is_same(takes, at)
+    segments, used, peers, is_sorted = _cut(state, launch, kind, size, takes, at, same)
+    if segments < 0:
+        return -1
     outside = active & ~lanes
     if outside and kind != STORE and conversion != TYPED and conversion != TO_SHARE:
         if kind == LOAD:
-            deliver(wave, get64(access + REGISTER), size, False, get64(access + HALF), outside, 0)
+            deliver(wave, get64(access + REGISTER), size, False, get64(access + HALF), outside, 0, 0)
         elif get64(access + TARGET) >= 0:
-            deliver(wave, get64(access + TARGET), size, False, 0, outside, 0)
+            deliver(wave, get64(access + TARGET), size, False, 0, outside, 0, 0)
     instruction, scope = get64(access + INSTRUCTION), get64(access + SCOPE)
     if count == 0:
         return new(state, flight, access, kind, scope, instruction, 1, OPERATION_BYTES)
     add(get64(launch + ACCESS_LANES) + 16 * site, count - peers)
     add(get64(launch + ACCESS_LANES) + 16 * site + 8, peers)
     data = OPERATION_BYTES
-    other = data + (count * size + 7 & ~7)
+    other = data + ((size if same else count * size) + 7 & ~7)
     first = other + (8 * count if conversion == TO_SHARE or get64(access + OPERATION) == native.CMPSWAP else 0)
     parts = first + 8 * segments
-    operation = new(state, flight, access, kind, scope, instruction, 0, parts + PART_BYTES * segments)
+    operation = new(state, flight, access, kind, scope, instruction, 0, parts + PART_BYTES * used)
     data, other, first, parts = operation + data, operation + other, operation + first, operation + parts
     put64(operation + LANES, lanes)
+    put64(operation + STRIDE, 0 if same else size)
     put64(operation + DATA_AT, data)
     put64(operation + OTHER_AT, other)
     put64(operation + SEGMENTS_AT, first)
@@ -287,25 +274,95 @@ def issue(state, flight, access, launch, prepared):
                     n += size
         if kind == ATOMIC and get64(access + OPERATION) == native.CMPSWAP:
             _gather(wave, get64(access + REGISTER) + (size >> 2), size >> 2, lanes, other)
-    # The segments by line, each line's in the order of the lanes: index of the lane << 32 | first byte << 24 | bytes
-    # << 16 | offset in the line; the line is known to the part. Lines are sorted by address.
-    n, lane_index, used, is_sorted, last = 0, 0, 0, True, np.uint64(0)
+    put64(operation + PARTS, used)
+    put64(operation + LEFT, used)
+    copy(parts, state + ws.NEW_PARTS, PART_BYTES * used)
+    if is_sorted:
+        copy(first, state + ws.SEGMENTS, 8 * segments)
+    else:
+        _sort_segments(state, first, segments, used)
+    past = 0
+    starts, ends, images = get64(launch + STARTS), get64(launch + ENDS), get64(launch + IMAGES)
+    for i in range(used):
+        part = parts + PART_BYTES * i
+        hint, some = get64(part + PART_PAST), get64(part + PART_FIRST)
+        image = get64(images + 8 * hint) if images else 0
+        line = lines.find_line(
+            state, get64(part + PART_LINE), get64(starts + 8 * hint), get64(ends + 8 * hint), image
+        )  # fmt: skip
+        add(line + ws.PENDING, 1)
+        add(line + ws.PENDING_WRITES, kind != LOAD)
+        put64(part + PART_LINE, line)
+        put64(part + PART_FIRST, past)
+        past += some
+        put64(part + PART_PAST, past)
+    return operation
+
+
+@helper
+def _is_same(takes, at):
+    """Return whether all lanes that access memory access the same address."""
+    first = -1
     for lane in range(64):
+        if takes[lane]:
+            if first < 0:
+                first = lane
+            elif at[lane] != at[first]:
+                return False
+    return True
+
+
+@helper
+def _cut(state, launch, kind, size, takes, at, same):
+    """Cut an access into segments and parts, which are written to the state.
+
+    Returns the number of segments, or -1 if a lane's access is bad; the number of parts; that of lanes that access a
+    peer's memory; and whether the segments are in the order of the parts, which is that of their addresses. ``same``:
+    all lanes have the first one's data.
+
+    A segment is the offset of its data << 16 | bytes << 8 | offset in the line. ``PART_FIRST`` counts the segments of
+    a part here, and ``PART_PAST`` is the allocation; a part that has no line yet keeps its address.
+    """
+    lows, words, parts = state + ws.SEGMENT_LINES, state + ws.SEGMENTS, state + ws.NEW_PARTS
+    starts, ends, peer_of = get64(launch + STARTS), get64(launch + ENDS), get64(launch + PEERS)
+    # The allocation of the last lane, which is often that of the next.
+    hint, start, end, peer = np.int64(-1), np.uint64(1), np.uint64(0), np.int64(0)
+    peers, n, used, data, lane, is_sorted, last = np.int64(0), 0, 0, 0, 0, True, np.uint64(0)
+    while lane < 64:
         if not takes[lane]:
+            lane += 1
             continue
-        address = np.int64(at[lane])
         if at[lane] < start or at[lane] >= end or np.uint64(size) > end - at[lane]:
-            hint = _allocation(launch, address, size)
+            hint = find(starts, ends, get64(launch + ALLOCATIONS), np.int64(at[lane]), size)
+            if hint < 0:
+                return -1, 0, 0, False
             start, end = np.uint64(get64(starts + 8 * hint)), np.uint64(get64(ends + 8 * hint))
+            peer = np.int64(peek32(np.uint64(peer_of + 4 * hint)))
+        if kind == ATOMIC and at[lane] % np.uint64(size) != 0:
+            return -1, 0, 0, False
+        address, total = np.int64(at[lane]), size
+        lane += 1
+        peers += peer
+        if same:
+            while lane < 64:
+                peers += peer & takes[lane]
+                lane += 1
+        elif kind != ATOMIC:
+            # The lanes whose bytes follow those of this one.
+            room = np.int64(end) - address - size
+            while lane < 64 and takes[lane] and np.int64(at[lane]) == address + total and total <= room:
+                total += size
+                peers += peer
+                lane += 1
         byte = 0
-        while byte < size:
-            offset = np.int64((np.uint64(address + byte) - start) % np.uint64(ws.LINE))
-            length = min(size - byte, ws.LINE - offset)
+        while byte < total:
+            offset = (address + byte - np.int64(start)) & ws.LINE - 1
+            length = min(total - byte, ws.LINE - offset)
             low = address + byte - offset
             is_sorted &= last <= np.uint64(low)
             last = np.uint64(low)
-            put64(first + 8 * n, lane_index << 32 | byte << 24 | length << 16 | offset)
-            # ``PART_PAST`` counts segments; a part that has no line yet keeps its address.
+            put64(lows + 8 * n, low)
+            put64(words + 8 * n, (data + byte) << 16 | length << 8 | offset)
             i = used
             while i > 0 and np.uint64(get64(parts + PART_BYTES * (i - 1) + PART_LINE)) > np.uint64(low):
                 i -= 1
@@ -322,57 +379,26 @@ def issue(state, flight, access, launch, prepared):
             add(parts + PART_BYTES * i + PART_FIRST, 1)
             byte += length
             n += 1
-        lane_index += 1
-    put64(operation + PARTS, used)
-    put64(operation + LEFT, used)
-    if not is_sorted:
-        _sort_segments(at, takes, size, launch, first, n, parts, used)
-    past = 0
-    for i in range(used):
-        part = parts + PART_BYTES * i
-        hint, some = get64(part + PART_PAST), get64(part + PART_FIRST)
-        first_byte, past_last = get64(starts + 8 * hint), get64(ends + 8 * hint)
-        image = get64(launch + IMAGES)
-        image = get64(image + 8 * hint) if image else 0
-        put64(part + PART_LINE, lines.find_line(state, get64(part + PART_LINE), first_byte, past_last, image))
-        put64(part + PART_FIRST, past)
-        past += some
-        put64(part + PART_PAST, past)
-    return operation
+        data += total
+    return n, used, peers, is_sorted
 
 
 @helper
-def _sort_segments(at, takes, size, launch, first, count, parts, used):
-    """Sort segments, which are in the order of the lanes, by the parts' lines; stable."""
-    lows = np.empty(count, np.int64)
-    starts = get64(launch + STARTS)
-    n = 0
-    for lane in range(64):
-        if not takes[lane]:
-            continue
-        address = np.int64(at[lane])
-        start = get64(starts + 8 * _allocation(launch, address, size))
-        byte = 0
-        while byte < size:
-            offset = (address + byte - start) % ws.LINE
-            lows[n] = address + byte - offset
-            byte += min(size - byte, ws.LINE - offset)
-            n += 1
-    segments = np.empty(count, np.int64)
-    for i in range(count):
-        segments[i] = get64(first + 8 * i)
-    next_of = np.empty(used, np.int64)
+def _sort_segments(state, first, count, used):
+    """Copy segments, which are in the order of the lanes, to ``first`` in that of the parts' lines; stable."""
+    parts, next_of = state + ws.NEW_PARTS, allocate(state, 8 * used)
     past = 0
     for i in range(used):
-        next_of[i] = past
+        put64(next_of + 8 * i, past)
         past += get64(parts + PART_BYTES * i + PART_FIRST)
     for i in range(count):
-        low, high = 0, used - 1
+        line, low, high = np.uint64(get64(state + ws.SEGMENT_LINES + 8 * i)), 0, used - 1
         while low < high:
             middle = (low + high) >> 1
-            if np.uint64(get64(parts + PART_BYTES * middle + PART_LINE)) < np.uint64(lows[i]):
+            if np.uint64(get64(parts + PART_BYTES * middle + PART_LINE)) < line:
                 low = middle + 1
             else:
                 high = middle
-        put64(first + 8 * next_of[low], segments[i])
-        next_of[low] += 1
+        put64(first + 8 * get64(next_of + 8 * low), get64(state + ws.SEGMENTS + 8 * i))
+        add(next_of + 8 * low, 1)
+    release(state, next_of, 8 * used)

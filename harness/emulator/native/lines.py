@@ -14,6 +14,9 @@ from harness.emulator.native.weak_state import (
     CONTENT,
     DATA,
     DIRTY,
+    DIRTY_CAPACITY,
+    DIRTY_INDEX,
+    DIRTY_TABLE,
     ELSEWHERE,
     EPOCH,
     FETCHES,
@@ -37,6 +40,7 @@ from harness.emulator.native.weak_state import (
     LINES,
     LOW,
     MORE,
+    MORE_DIRTY,
     MOST_STORES,
     NEVER,
     NEXT_DIRTY,
@@ -46,6 +50,8 @@ from harness.emulator.native.weak_state import (
     OF_LINE,
     ORIGIN,
     OUTSIDE,
+    PENDING,
+    PENDING_WRITES,
     PREVIOUS,
     PREVIOUS_DIRTY,
     SIZE,
@@ -80,7 +86,7 @@ def find_line(state, address, start, end, image):
     size = min(low + LINE, end) - low
     put64(line + ADDRESS, low)
     put64(line + SIZE, size)
-    for field in (FIRST, LAST, STORES, FETCHES, NEXT_LINE):
+    for field in (FIRST, LAST, STORES, FETCHES, NEXT_LINE, PENDING, PENDING_WRITES):
         put64(line + field, 0)
     source = low
     if image and get64(image + IMAGE):
@@ -161,8 +167,14 @@ def notice(state, line):
 
 @helper
 def enter(state, line):
-    size, snapshot, content = get64(line + SIZE), state + SNAPSHOT, line + CONTENT
-    copy(snapshot, get64(line + ADDRESS), size)  # once, since another process may change it at any time
+    size, address, snapshot, content = get64(line + SIZE), get64(line + ADDRESS), state + SNAPSHOT, line + CONTENT
+    if size == LINE:
+        different = np.int64(0)
+        for i in range(16):
+            different |= get64(address + 8 * i) ^ get64(content + 8 * i)
+        if different == 0:
+            return
+    copy(snapshot, address, size)  # once, since another process may change it at any time
     same = True
     for i in range(size >> 3):
         same &= get64(snapshot + 8 * i) == get64(content + 8 * i)
@@ -220,7 +232,12 @@ def set_dirty(state, store):
     else:
         put64(state + FIRST_DIRTY, store)
     put64(state + LAST_DIRTY, store)
-    add(state + DIRTY, 1)
+    count = get64(state + DIRTY)
+    if count == get64(state + DIRTY_CAPACITY):
+        call(get64(state + MORE), MORE_DIRTY, count)
+    put64(get64(state + DIRTY_TABLE) + 8 * count, store)
+    put64(store + DIRTY_INDEX, count)
+    put64(state + DIRTY, count + 1)
 
 
 @helper
@@ -235,7 +252,12 @@ def set_clean(state, store):
         put64(after + PREVIOUS_DIRTY, before)
     else:
         put64(state + LAST_DIRTY, before)
-    add(state + DIRTY, -1)
+    # The last one of the table takes its place.
+    count, index, table = get64(state + DIRTY) - 1, get64(store + DIRTY_INDEX), get64(state + DIRTY_TABLE)
+    last = get64(table + 8 * count)
+    put64(table + 8 * index, last)
+    put64(last + DIRTY_INDEX, index)
+    put64(state + DIRTY, count)
 
 
 @helper

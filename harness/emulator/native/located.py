@@ -50,7 +50,7 @@ def lanes_of(wave, form, areg, sreg, soffset, offset, size):
     active = get64(wave + record.EXEC_BYTES)
     for lane in range(64):
         mask[0, lane] = (active >> lane & 1) != 0
-    count, _, _ = native._lanes(form, v, s, mask, 0, areg, sreg, soffset, offset, size, at, takes)
+    count = native._taking(form, v, s, mask, 0, areg, sreg, soffset, offset, size, at, takes)
     return takes, at, count
 
 

@@ -132,6 +132,21 @@ def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
 
     Returns the number of accessing lanes, and their lowest and highest address.
     """
+    count = _taking(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes)
+    lowest, highest = ~np.uint64(0), np.uint64(0)
+    if count == 64:
+        for lane in range(64):
+            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
+        return count, lowest, highest
+    for lane in range(64):
+        if takes[lane]:
+            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
+    return count, lowest, highest
+
+
+@njit
+def _taking(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
+    """Do what ``_lanes`` does, and return the number of accessing lanes."""
     # Short loops without conditions, which LLVM turns into vector instructions.
     active = mask[w]
     for lane in range(64):
@@ -163,15 +178,7 @@ def _lanes(form, v, s, mask, w, areg, sreg, soffset, offset, size, at, takes):
     count = 0
     for lane in range(64):
         count += takes[lane]
-    lowest, highest = ~np.uint64(0), np.uint64(0)
-    if count == 64:
-        for lane in range(64):
-            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
-        return count, lowest, highest
-    for lane in range(64):
-        if takes[lane]:
-            lowest, highest = min(lowest, at[lane]), max(highest, at[lane])
-    return count, lowest, highest
+    return count
 
 
 @njit

@@ -27,17 +27,18 @@ MOST_STORES = 128
 (NOW, CHANGES, OUTSIDE, EPOCH) = range(0, 32, 8)
 # Free memory, from NEXT to END; lines by address, their number, and those by age; the unit of changes from outside.
 (NEXT, END, HASH, BUCKETS, LINES, FIRST_LINE, LAST_LINE, ELSEWHERE) = range(32, 96, 8)
-# Stores that have not reached the system, in the order in which they landed, and their number.
+# Stores that have not reached the system, in the order in which they landed, and their number; see ``DIRTY_TABLE``.
 (FIRST_DIRTY, LAST_DIRTY, DIRTY) = range(96, 120, 8)
 # Addresses: of int64[2], position in ``words`` and decisions, or 0; of the words and their number; 1 for ``Lazy``.
 (PLACE, WORDS, WORD_COUNT, LAZY) = range(120, 152, 8)
-# Addresses of Python functions int64(int64, int64): a decision, memory, a load's data, a value that NumPy computes.
+# Addresses of Python functions int64(int64, int64): a decision, or for 0 possibilities more random words, memory, a
+# load's data, a value that NumPy computes.
 (PICK, MORE, DELIVER, FOLD) = range(152, 184, 8)
 # Events: address of int64[EVENTS, EVENT_FIELDS], and their number so far.
 (LOG, LOGGED) = range(184, 200, 8)
 # For ``native.flights``: whether fences cover siblings, operations so far, operations that are not performed yet as a
-# sorted list of addresses, its length and capacity, flights so far, how often memory moves, whether caches evict.
-(COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, FLIGHTS, DRIFT, EVICTS) = range(200, 264, 8)
+# list of addresses, its length and capacity, how often memory moves, whether caches evict.
+(COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, DRIFT, EVICTS) = range(200, 256, 8)
 # Addresses of the function that performs operations, which calls itself, of that which performs calls (``flights``),
 # and of a Python function that performs an access to LDS or a scalar load.
 (ACT, ENTER, LOCAL) = range(264, 288, 8)
@@ -46,12 +47,21 @@ MOST_STORES = 128
 (QUEUED, QUEUES_USED, QUEUES_CAPACITY, QUEUES) = range(288, 320, 8)
 # Whether a Python function has raised an exception; a call and its arguments, see ``ask``.
 (FAILED, REQUEST) = range(320, 336, 8)
-# Structures that are free again, by their size as a power of two; a line as a load sees it; scratch memory.
-FREE, SEEN_LINE, SNAPSHOT, NEW_DATA = 368, 560, 688, 816
-STATE_BYTES = 944
+# The stores that have not reached the system as a list of addresses in no particular order, and its capacity.
+(DIRTY_TABLE, DIRTY_CAPACITY) = range(368, 384, 8)
+# Structures that are free again, by their size, see ``_class_of``; a line as a load sees it; scratch memory.
+FREE = 384
+SEEN_LINE = FREE + 8 * 176
+SNAPSHOT, NEW_DATA = SEEN_LINE + LINE, SEEN_LINE + 2 * LINE
+# Of an access that ``native.issuing`` cuts: the lines of its segments and the segments, int64 each, and its parts.
+MOST_SEGMENTS = 128
+SEGMENT_LINES = NEW_DATA + LINE
+SEGMENTS, NEW_PARTS = SEGMENT_LINES + 8 * MOST_SEGMENTS, SEGMENT_LINES + 16 * MOST_SEGMENTS
+STATE_BYTES = NEW_PARTS + 32 * MOST_SEGMENTS
 
-# What the service ``MORE`` is for.
+# What the service ``MORE`` is for, 4 to 6 being those of ``race_state``.
 MEMORY, TABLE, MOVING_TABLE, QUEUED_TABLE = range(4)
+MORE_DIRTY = 7
 # Decisions. The last three are those of the scheduler.
 AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE, HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT = range(8)
 
@@ -61,15 +71,16 @@ EVENTS, EVENT_FIELDS = 4000, 5
 """WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8."""
 
 # A line: bytes [address, address + size) of one allocation; its stores, oldest first; times of the compute units' last
-# fetches; the next line by age, and of the same bucket. ``BASE``: the bytes before its first store; ``CONTENT``: with
+# fetches; the next line by age, and of the same bucket; how many parts of operations on it have not been performed, and
+# how many of them write. ``BASE``: the bytes before its first store; ``CONTENT``: with
 # all stores that have reached the system, as memory is unless another process or the host changed it.
-(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET) = range(0, 64, 8)
-BASE, CONTENT, LINE_BYTES = 64, 192, 320
+(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET, PENDING, PENDING_WRITES) = range(0, 80, 8)
+BASE, CONTENT, LINE_BYTES = 80, 208, 336
 
 # A store of the bytes in a mask, and the times when it landed and reached its agent and the system.
 (NEXT_STORE, PREVIOUS, OF_LINE, UNIT, LANDED, AT_AGENT, AT_SYSTEM, LOW, HIGH) = range(0, 72, 8)
-(NEXT_DIRTY, PREVIOUS_DIRTY, IS_DIRTY, ORIGIN, INSTRUCTION) = range(72, 112, 8)
-DATA, STORE_BYTES = 112, 240
+(NEXT_DIRTY, PREVIOUS_DIRTY, IS_DIRTY, ORIGIN, INSTRUCTION, DIRTY_INDEX) = range(72, 120, 8)
+DATA, STORE_BYTES = 120, 248
 
 # A compute unit, which has one vector L1: its agent, its XCD within the agent, the times of its last invalidates by the
 # scope of the stores that they made visible, its flights.
@@ -127,16 +138,24 @@ def ask(state, task, a, b, d, e):
 
 
 @helper
-def allocate(state, size):
-    """Return the address of a structure, whose content is undefined."""
-    power = 5
+def _class_of(size):
+    """Return the number of the free list for structures of a size, and the size of those that are on it."""
+    if size <= 4096:
+        return (size + 31) >> 5, (size + 31) & ~31
+    power = 13
     while 1 << power < size:
         power += 1
-    place = get64(state + FREE + 8 * power)
+    return 116 + power, 1 << power
+
+
+@helper
+def allocate(state, size):
+    """Return the address of a structure, whose content is undefined."""
+    number, size = _class_of(size)
+    place = get64(state + FREE + 8 * number)
     if place:
-        put64(state + FREE + 8 * power, get64(place))
+        put64(state + FREE + 8 * number, get64(place))
         return place
-    size = 1 << power
     if get64(state + NEXT) + size > get64(state + END):
         call(get64(state + MORE), MEMORY, size)
     place = get64(state + NEXT)
@@ -147,11 +166,9 @@ def allocate(state, size):
 @helper
 def release(state, place, size):
     """Make the memory of a structure of ``size`` bytes available again."""
-    power = 5
-    while 1 << power < size:
-        power += 1
-    put64(place, get64(state + FREE + 8 * power))
-    put64(state + FREE + 8 * power, place)
+    number, _ = _class_of(size)
+    put64(place, get64(state + FREE + 8 * number))
+    put64(state + FREE + 8 * number, place)
 
 
 @helper
@@ -174,8 +191,10 @@ def pick(state, n, decision):
     """Decide between n possibilities; ``choices.Choices`` in Python decides unless it has provided random words."""
     place = get64(state + PLACE)
     # A decision takes one or two words, and a hundred with a probability of 2**-100.
-    if place == 0 or get64(place) + 128 > get64(state + WORD_COUNT):
+    if place == 0:
         return call(get64(state + PICK), n, decision)
+    if get64(place) + 128 > get64(state + WORD_COUNT):
+        call(get64(state + PICK), 0, 0)
     choice = _draw(state, place, n)
     if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
         return n - 1

@@ -38,8 +38,11 @@ class Seeded:
         self.seed = seed
         self.words = np.zeros(_WORDS, np.uint32)
         self.place = np.array([_WORDS, 0], np.int64)
-        self._random = random.Random(seed)
-        # The same, as Python reads them fastest.
+        # The generator of ``random.Random``, whose words NumPy draws faster.
+        self._random = np.random.RandomState()
+        _, state, _ = random.Random(seed).getstate()
+        self._random.set_state(("MT19937", np.array(state[:-1], np.uint32), state[-1], 0, 0.0))
+        # The same words, as Python reads them fastest; empty if it has not read any of them.
         self._list: list[int] = []
         self._place = memoryview(self.place)  # type: ignore[arg-type]
 
@@ -48,14 +51,14 @@ class Seeded:
         return int(self.place[1])
 
     def pick(self, n: int, decision: str) -> int:
-        place, words = self._place, self._list
+        place, words = self._place, self._list or self.words.tolist()
+        self._list = words
         at, shift = place[0], 32 - n.bit_length()
         place[1] += 1
         while True:
             if at == _WORDS:
-                # ``getrandbits`` of a multiple of 32 bits is the next words, the first one lowest.
-                drawn = self._random.getrandbits(32 * _WORDS).to_bytes(4 * _WORDS, "little")
-                self.words[:] = np.frombuffer(drawn, "<u4")
+                place[0] = at
+                self.draw()
                 words = self._list = self.words.tolist()
                 at = 0
             choice = words[at] >> shift
@@ -63,6 +66,14 @@ class Seeded:
             if choice < n:
                 place[0] = at
                 return choice
+
+    def draw(self) -> None:
+        """Replace the words that have been used; those that are left come first."""
+        at = self._place[0]
+        self.words[: _WORDS - at] = self.words[at:]
+        self.words[_WORDS - at :] = self._random.randint(0, 1 << 32, at, np.uint32)
+        self._place[0] = 0
+        self._list = []
 
     def __repr__(self) -> str:
         return f"seed {self.seed}"

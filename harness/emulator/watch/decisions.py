@@ -98,6 +98,10 @@ class Decisions:
         return service
 
     def _pick(self, n: int, decision: int) -> int:
+        if n == 0:
+            assert isinstance(self._choices, Seeded)  # sanity check
+            self._choices.draw()
+            return 0
         return self._choices.pick(n, _DECISIONS[decision])
 
 

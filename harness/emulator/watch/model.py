@@ -11,7 +11,7 @@ from harness.emulator.native import flights, issuing, weak_state
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions
 
-FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES = 4096, 1024, 1024
+FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES, FIRST_DIRTY = 4096, 1024, 1024, 4096
 _NO_EPOCH = -1
 _LOOKED_THROUGH = 4096
 
@@ -40,6 +40,7 @@ class Model(Decisions):
         self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
         self._moving = np.zeros(FIRST_MOVES, np.int64)
         self._queued = np.zeros(FIRST_QUEUES, np.int64)
+        self._dirty = np.zeros(FIRST_DIRTY, np.int64)
         self._set(weak_state.COVERS, covers_siblings)
         self._set(weak_state.LOG, self._log.ctypes.data)
         self._set(weak_state.ACT, flights.perform.address)
@@ -55,7 +56,7 @@ class Model(Decisions):
             self._buckets.fill(0)
         for field in (
             weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
-            weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES, weak_state.FLIGHTS,
+            weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES,
             weak_state.QUEUES_USED, weak_state.QUEUES,
         ):  # fmt: skip
             self._set(field, 0)
@@ -69,6 +70,8 @@ class Model(Decisions):
         self._set(weak_state.BUCKETS, len(self._buckets))
         self._set(weak_state.MOVING, self._moving.ctypes.data)
         self._set(weak_state.MOVES_CAPACITY, len(self._moving))
+        self._set(weak_state.DIRTY_TABLE, self._dirty.ctypes.data)
+        self._set(weak_state.DIRTY_CAPACITY, len(self._dirty))
         self._set(weak_state.QUEUED, self._queued.ctypes.data)
         self._set(weak_state.QUEUES_CAPACITY, len(self._queued))
 
@@ -145,6 +148,9 @@ class Model(Decisions):
             self._set_tables()
         elif wanted == weak_state.QUEUED_TABLE:
             self._queued = np.concatenate([self._queued, np.zeros_like(self._queued)])
+            self._set_tables()
+        elif wanted == weak_state.MORE_DIRTY:
+            self._dirty = np.concatenate([self._dirty, np.zeros_like(self._dirty)])
             self._set_tables()
         else:
             self._moving = np.concatenate([self._moving, np.zeros_like(self._moving)])

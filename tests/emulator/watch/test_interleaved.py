@@ -243,11 +243,11 @@ def test_python_executes_what_native_code_leaves_to_it(monkeypatch):
     wanted = watched("message", Seeded(3), False)
     plain = interleaved.InterleavedScheduler.__init__
 
-    def init(self, streams, watch, closed, limit, translations):
+    def init(self, streams, watch, closed, limit, translations, isolated):
         for translation in translations.values():
             rows = translation.code[:, 0]
             rows[rows == native.execute.CALL] = native.execute.STOP
-        plain(self, streams, watch, closed, limit, translations)
+        plain(self, streams, watch, closed, limit, translations, isolated)
 
     monkeypatch.setattr(interleaved.InterleavedScheduler, "__init__", init)
     assert watched("message", Seeded(3), True) == wanted
