@@ -88,6 +88,9 @@ class LdsRace(DeviceFault):
 class DataRace(DeviceFault):
     """Two accesses to one byte of global memory, at least one a write, without a happens-before order; names both."""
 
+    BEGINS = "data race on "
+    """The first words of every message."""
+
 
 class BarrierDivergence(DeviceFault):
     """Wavefronts of one work-group waited at different ``s_barrier`` instructions."""

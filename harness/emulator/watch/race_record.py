@@ -141,7 +141,7 @@ class Recording:
             self._add("expect", token, givers)
 
     def is_shared(self, address: int) -> bool:
-        """Return whether other processes can access the byte, as far as known at the last launch."""
+        """Return whether other processes can access the byte, as far as known at the last ``update``."""
         return any(start <= address < end for start, end in self._shared)
 
     def touch(self, kind: str, call: str, where: tuple[str, int], size: int, addresses: np.ndarray) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.emulator.faults import DataRace
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import LOAD, STORE
 from harness.emulator.watch.race_order import AGENT, HOST, SCOPES, WAVE, WORKGROUP, Thread
@@ -100,7 +101,7 @@ def describe(first: Event, second: Event, address: int, size: int, why: str) -> 
     """Return the message and the details of a ``DataRace`` on ``size`` bytes from ``address``."""
     where = second.thread.launch.place(address)
     message = (
-        f"data race on {size} bytes at {where}, {why}:\n"
+        f"{DataRace.BEGINS}{size} bytes at {where}, {why}:\n"
         f"  first  {first.describe(address)}\n  second {second.describe(address)}"
     )
     source = [str(frame) for frame in second.instruction.frames]
