@@ -134,7 +134,7 @@ def run_again(env, case):
 
 
 def again_cases(ranks):
-    """Return a case in weak memory, then one under the race detector, in a group that the library has not met: its
+    """Return a case in weak memory, then one under the race detector, in a group that is new to the library: its
     first call maps and clears memory of the group. With async_op, nothing on the host orders that before the others'
     stores, unless the library does."""
     op = COLLECTIVES["all_reduce"]
