@@ -11,8 +11,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
-REFUSED_FOR_AMD = ("by_select",) if triton.__version__.startswith("3.6.") else ()
-"""Kernels that Triton 3.6 cannot compile for AMD GPUs: a choice between a pointer argument and a moved one."""
+REFUSED_FOR_AMD = ("by_select",) if triton.__version__.startswith(("3.6.", "3.7.", "3.8.")) else ()
+"""Kernels that Triton before 3.9 cannot compile for AMD GPUs: a choice between a pointer argument and a moved one."""
 
 
 @triton.jit
