@@ -96,17 +96,17 @@ def exit_status(pid: int) -> int | None:
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """Return the clock ticks of CPU that ``pid`` and its descendants used so far; None while its main thread is
-    runnable, or waits for a disk."""
+    """Return the clock ticks of CPU that ``pid`` and its descendants used so far; None while the main thread of one of
+    them is runnable, or waits for a disk: it may use none only because the machine gives it no core."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        below = [child.cpu_times() for child in psutil.Process(pid).children(recursive=True)]
+        below = [(child.cpu_times(), child.status()) for child in psutil.Process(pid).children(recursive=True)]
     except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
         return 0
-    if fields[0] in ("R", "D"):
+    if fields[0] in ("R", "D") or any(state in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP) for _, state in below):
         return None
-    return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * TICKS for times in below))
+    return int(fields[11]) + int(fields[12]) + round(sum((times.user + times.system) * TICKS for times, _ in below))
 
 
 def descendants() -> set[int]:

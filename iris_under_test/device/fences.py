@@ -21,6 +21,8 @@ from .targets import intrinsics
 
 __all__ = ["await_count", "observe", "pause", "peek", "poke", "publish"]
 
+_A_COUNT = tl.constexpr("a count of another device")  # Triton 3.6 makes no constant of a default that is text
+
 
 @triton.jit
 def publish():
@@ -38,7 +40,7 @@ def poke(word, value):
 
 
 @triton.jit
-def await_count(word, count, awaited: tl.constexpr = "a count of another device"):
+def await_count(word, count, awaited: tl.constexpr = _A_COUNT):
     """Wait until the int32 ``word`` is at least ``count`` (or less than 2^31 beyond it, if counts wrap).
 
     After the wait, all wavefronts see everything that was published before, and all have passed a barrier, so the word

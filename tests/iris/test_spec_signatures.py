@@ -114,8 +114,7 @@ def tables() -> dict[str, list[tuple[str, Parameters]]]:
         for name, function in inspect.getmembers(owner, callable):
             if not name.startswith("_"):
                 if hasattr(function, "__triton_aggregate__"):
-                    known[name].append((path.rpartition(".")[2], [(field, None) for field in function.__annotations__]))
-                    continue
+                    function = function.hash_attrs[0]  # its constructor: Triton 3.6 keeps no annotations
                 try:
                     signature = inspect.signature(getattr(function, "fn", function))
                 except (TypeError, ValueError):

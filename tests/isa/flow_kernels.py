@@ -4,13 +4,15 @@ Every kernel stores to ``target`` through ``table``, in which ``me`` and ``there
 ``out``.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: Triton 3.6's aggregate reads the annotations as classes.
 import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
+
+REFUSED_FOR_AMD = ("by_select",) if triton.__version__.startswith(("3.6.", "3.7.", "3.8.")) else ()
+"""Kernels that Triton before 3.9 cannot compile for AMD GPUs: a choice between a pointer argument and a moved one."""
 
 
 @triton.jit

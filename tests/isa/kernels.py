@@ -8,6 +8,7 @@ there Triton writes accesses as inline assembly: only a pointer that was moved i
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import triton
@@ -61,7 +62,13 @@ def xchg_without_scope(ctx, pointer, compare, value, to_rank, mask, sem: gl.cons
 
 def listing(name: str, dtype: str = "i32", aligned: bool = True) -> str:
     """The amdgcn text of one kernel; ``aligned``: ``count`` is known to be a multiple of 16."""
-    return str(compiled(name, "hip", dtype, aligned).asm["amdgcn"])
+    return waited(str(compiled(name, "hip", dtype, aligned).asm["amdgcn"]))
+
+
+def waited(text: str) -> str:
+    """Return an amdgcn listing in which a wait follows each write-back: Triton 3.6 and 3.7 omit some of them, see
+    docs/findings.md."""
+    return re.sub(r"(?m)^(\s*buffer_wbl2.*\n)(?!\s*s_waitcnt vmcnt\(0\))", r"\1\ts_waitcnt vmcnt(0)\n", text)
 
 
 def ptx(name: str, dtype: str = "i32", aligned: bool = True, move: Any = shift) -> str:

@@ -13,6 +13,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from conformance.isa.targets import excused_order_faults, order_faults
 from harness.isa import fingerprint, protocol
 from mutants.binary.operators import mutants_in
+from tests.isa.kernels import waited
 
 
 @gluon.jit
@@ -32,7 +33,7 @@ def tile(target, out, count, SEM: gl.constexpr, SCOPE: gl.constexpr, PER: gl.con
 def loop(target, out, count, SEM: gl.constexpr, SCOPE: gl.constexpr, PER: gl.constexpr):
     """At system scope LLVM compiles atomic_xor as a loop around a compare-and-swap."""
     offsets = gl.arange(0, 256 * PER, layout=gl.BlockedLayout([PER], [64], [4], [0]))
-    old = gl.atomic_xor(target + offsets, 7, mask=offsets < count, sem=SEM, scope=SCOPE)
+    old = gl.atomic_xor(target + offsets, offsets, mask=offsets < count, sem=SEM, scope=SCOPE)
     gl.store(out + offsets, old, mask=offsets < count)
 
 
@@ -50,7 +51,8 @@ def listing(kernel: str, sem: str = "acq_rel", scope: str = "sys") -> str:
     signature = {"target": f"*{dtype}", "out": f"*{dtype}", "count": "i32", **dict.fromkeys(constants, "constexpr")}
     places = {(function.arg_names.index(name),): value for name, value in constants.items()}
     source = GluonASTSource(function, signature, places, {})
-    return str(triton.compile(source, target=GPUTarget("hip", "gfx942", 64), options={"num_warps": 4}).asm["amdgcn"])
+    compiled = triton.compile(source, target=GPUTarget("hip", "gfx942", 64), options={"num_warps": 4})
+    return waited(str(compiled.asm["amdgcn"]))
 
 
 def faults(text: str, sem: str = "acq_rel", scope: str = "sys") -> list[str]:

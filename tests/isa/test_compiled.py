@@ -27,7 +27,7 @@ def test_a_mask_of_unknown_alignment_narrows_the_stores_and_is_named():
     assert remote_widths(print_, "store") == {2: 8}
     mismatch = remote_mismatch(print_, "store", 16)
     assert "8 x 2 bytes wide, wanted 16 only" in mismatch
-    assert "kernels.py:33" in mismatch
+    assert "kernels.py:34" in mismatch
 
 
 def test_wide_stores_are_no_mismatch_and_absent_ones_are():
@@ -39,8 +39,8 @@ def test_wide_stores_are_no_mismatch_and_absent_ones_are():
 def test_the_chain_names_the_line_of_the_access_and_its_caller():
     [store] = [a for a in fingerprint(kernels.listing("put")).accesses if a.where == "remote"]
     inner, outer = store.source.split(" @ ")
-    assert inner.endswith("tests/isa/kernels.py:33:" + inner.rpartition(":")[2])
-    assert "tests/isa/kernels.py:44:" in outer
+    assert inner.endswith("tests/isa/kernels.py:34:" + inner.rpartition(":")[2])
+    assert "tests/isa/kernels.py:45:" in outer
 
 
 def test_system_scope_atomics_and_their_fences():

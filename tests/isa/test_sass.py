@@ -88,7 +88,7 @@ def test_a_narrow_store_is_named_in_the_machine_code_too(tmp_path):
     code = code_of(tmp_path, kernels.compiled("put", "cuda", "fp16", True, kernels.rebase))
     machine_code = sass.read(code.sass, code.listing)
     assert remote_widths(machine_code, "store") == {2: 16}
-    assert "kernels.py:33" in remote_mismatch(machine_code, "store", 16)
+    assert "kernels.py:34" in remote_mismatch(machine_code, "store", 16)
 
 
 @disassembles

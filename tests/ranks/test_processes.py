@@ -6,7 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from typing import Any
 
+import psutil
 import pytest
 
 from harness import children
@@ -38,6 +42,29 @@ def test_the_status_of_a_zombie_can_be_read_and_that_of_others_not() -> None:
     assert child.wait() == -signal.SIGKILL
     assert processes.exit_status(child.pid) is None
     assert processes.exit_status(os.getpid()) is None
+
+
+def test_a_process_whose_child_is_runnable_is_not_idle() -> None:
+    """On a busy machine such a child may use no core for many seconds: so its use of cores proves nothing."""
+    code = "import os, time\nif (child := os.fork()): os.waitpid(child, 0); time.sleep(600)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        try:
+            below = psutil.Process(parent.pid)
+            wait_until(lambda: below.children() and below.status() == psutil.STATUS_SLEEPING)
+            assert processes.cpu_ticks(parent.pid) is None
+            below.children()[0].kill()
+            wait_until(lambda: not below.children() and below.status() == psutil.STATUS_SLEEPING)
+            assert processes.cpu_ticks(parent.pid) is not None
+        finally:
+            for process in [*below.children(), below]:
+                process.kill()
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_dump_loses_the_machinery_and_nothing_else() -> None:
