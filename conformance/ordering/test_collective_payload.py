@@ -20,29 +20,32 @@ from fixtures.requirement import requirement
 from harness.cases import of_name
 from harness.oracles import gathered
 
-WEAKER, STRONGER = ("release", "acquire"), ("acq_rel", "acq_rel")
-READERS = {
-    (5, 70): (WEAKER, 4), (3, 3): (STRONGER, 1), (5, 71): (STRONGER, 8), (63, 257): (WEAKER, 8), (5, 69): (WEAKER, 1),
-    (3, 67): (STRONGER, 4),
-}  # fmt: skip
-"""Orders of the flag's writes and reads, and wavefronts of the kernel that announces and reads, by rows and columns of
+READERS = {(5, 70): (False, 4), (3, 3): (True, 1), (5, 71): (True, 8), (63, 257): (False, 8), (5, 69): (False, 1),
+           (3, 67): (True, 4)}  # fmt: skip
+"""Whether the flag has acq_rel order, and the wavefronts of the kernel that announces and reads, by rows and columns of
 the collective. The first three are for weak memory, the race detector, and weak memory again. Neither 16 divides a
 size, nor is it 1: one kernel serves all."""
 SPT = 1
 
 
-@gluon.jit(do_not_specialize=["count", "left", "right"])
+@gluon.jit(do_not_specialize=["count", "left", "right", "stronger"])
 def announcing_kernel(
-    IrisDeviceCtx: gl.constexpr, context, output, flag, seen, count, left, right,
-    WRITE: gl.constexpr, READ: gl.constexpr, SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
+    IrisDeviceCtx: gl.constexpr, context, output, flag, seen, count, left, right, stronger,
+    SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """Announce this rank's output to ``right``, wait for the announcement of ``left``, and copy ``count`` elements of
-    that rank's output to ``seen``."""
+    that rank's output to ``seen``. The flag has acq_rel order if ``stronger`` is not 0, else release and acquire."""
     ctx = IrisDeviceCtx.initialize(context)
-    ctx.atomic_xchg(flag, 1, right, sem=WRITE, scope="sys")
+    if stronger:
+        ctx.atomic_xchg(flag, 1, right, sem="acq_rel", scope="sys")
+    else:
+        ctx.atomic_xchg(flag, 1, right, sem="release", scope="sys")
     announced = 0  # with a poll before the loop, Triton 3.6 makes lanes of one wavefront pass the loop's barriers apart
     while announced == 0:
-        announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem=READ, scope="sys")
+        if stronger:
+            announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acq_rel", scope="sys")
+        else:
+            announced = ctx.atomic_add(flag, 0, ctx.cur_rank, sem="acquire", scope="sys")
     lane = gl.arange(0, SPT * LANES * WARPS, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     for start in range(0, count, SPT * LANES * WARPS):
         mask = start + lane < count
@@ -50,7 +53,7 @@ def announcing_kernel(
 
 
 def run(env, case):
-    (write, read), warps = READERS[case.m, case.n]
+    stronger, warps = READERS[case.m, case.n]
     me, ranks, here = env.rank, env.world_size, env.device.torch_device
     calls = prepare(env, case)
     [call] = calls
@@ -66,7 +69,7 @@ def run(env, case):
     with env.acting():
         announcing_kernel[(1,)](
             env.device_context, env.context, output, env.image.tensor(flag), seen, call.target.count,
-            (me - 1) % ranks, (me + 1) % ranks, write, read, SPT, env.device.lanes, env.warps(warps),
+            (me - 1) % ranks, (me + 1) % ranks, int(stronger), SPT, env.device.lanes, env.warps(warps),
             num_warps=env.warps(warps),
         )  # fmt: skip
     env.settle()
