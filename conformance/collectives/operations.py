@@ -133,8 +133,8 @@ class Collective:
         return {"dtype" if self.reduces else "width": ordered}
 
     def case(self, **fields: Any) -> CollectiveCase:
-        """Return a case of the op."""
-        return CollectiveCase(op=self.name, **{"in_place": self.in_place == ALWAYS, **fields})
+        """Return a case of the op, of two wavefronts: what one of them orders must hold for stores of the other one."""
+        return CollectiveCase(op=self.name, **{"in_place": self.in_place == ALWAYS, "warps": 2, **fields})
 
     def fast(self, ranks: int) -> tuple[Variant, ...]:
         """Return the variants that have a protocol for small sizes on ``ranks`` ranks, if the library has it."""

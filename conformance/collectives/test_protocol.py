@@ -25,7 +25,7 @@ def cases(ranks, op):
         return shapes
     if op.name == "all_gather":
         # The smallest tile that Gluon kernels take: a word for each lane.
-        shapes.append(replace(plain, gluon=True, block_m=1))
+        shapes.append(replace(plain, gluon=True, block_m=plain.warps))
     return [case for shape in shapes for case in op.also_fast(shape, ranks)]
 
 

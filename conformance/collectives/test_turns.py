@@ -25,10 +25,10 @@ def cases(ranks, op):
 
     op = COLLECTIVES[op]
     rows = 8 * -(-TURNS * ranks // 4) - 3
-    plain = op.case(dtype="int32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1, warps=2)
+    plain = op.case(dtype="fp32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1)
     kinds = [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
-    atomics = [kind for kind in kinds if kind.variant == "atomic"]
-    kinds += [replace(kind, reduce=name) for kind in atomics for name in atomic_ops(kind.dtype) if name != kind.reduce]
+    atomics = [replace(kind, dtype="int32") for kind in kinds if kind.variant == "atomic"]
+    kinds += [replace(kind, reduce=name) for kind in atomics for name in atomic_ops("int32") if name != kind.reduce]
     kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
     return [[replace(kind, n=columns) for columns in COLUMNS] for kind in kinds]
 

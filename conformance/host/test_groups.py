@@ -167,7 +167,7 @@ def run_gathers(env, case):
     (kind, gluon) = case.arguments
     findings = Findings(env.rank)
     config = env.under_test.config(
-        block_size_m=8, block_size_n=64, comm_sms=2, num_warps=env.warps(1), threads_per_warp=env.device.lanes,
+        block_size_m=8, block_size_n=64, comm_sms=2, num_warps=env.warps(2), threads_per_warp=env.device.lanes,
         use_gluon=gluon, num_xcds=2, chunk_size=2,
     )  # fmt: skip
     with Groups(env, kind) as groups:

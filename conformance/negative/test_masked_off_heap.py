@@ -115,14 +115,15 @@ def run_reduction(env, case):
     """Reduce into the last elements of every rank's heap by atomics. An atomic beyond them may change nothing, as an OR
     with 0, but would access memory that is not there."""
     (reduce,) = case.arguments
+    dtype = "fp32" if reduce == "sum" else "int32"  # the kernels of CCL-TURNS-001
     findings = Findings(env.rank)
     iris = env.under_test.iris(heap_size=HEAP)
     heap = iris.empty(HEAP, dtype=torch.uint8)
     heap.fill_(BEFORE)
-    shape = CollectiveCase(op="all_reduce", dtype="int32", reduce=reduce, m=4, n=87, variant="atomic", warps=2)
-    mine = contribution(reduce, "int32", shape.m * shape.n, member=env.rank, members=env.world_size)
+    shape = CollectiveCase(op="all_reduce", dtype=dtype, reduce=reduce, m=4, n=87, variant="atomic", warps=2)
+    mine = contribution(reduce, dtype, shape.m * shape.n, member=env.rank, members=env.world_size)
     source = ends_with(mine.view(shape.m, shape.n).to(heap.device))
-    target = heap[HEAP - mine.nbytes :].view(torch.int32).view(shape.m, shape.n)
+    target = heap[HEAP - mine.nbytes :].view(of_name(dtype)).view(shape.m, shape.n)
     wanted = heap.cpu().clone()
     wanted[HEAP - mine.nbytes :] = reduced(mine, reduce, None, env.world_size).cpu().view(torch.uint8)
     env.settle()

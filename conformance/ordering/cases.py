@@ -64,7 +64,8 @@ class LitmusCase:
     writes data: "store", "put" or "atomic". ``home``: the rank whose heap has the locations. A tile has ``n`` elements
     (int32), which are masked from ``block``. ``release`` and ``acquire`` are the orders of a flag's writes and reads.
     ``skew``: thread t starts ``t * skew`` polls late; as a wavefront, it starts as many steps late, but at most two,
-    and is wavefront (t + ``skew``) % ``warps``.
+    and is wavefront (t + ``skew``) % ``warps``. ``packed``: a location begins where the one before ends, so that those
+    of one element are neighbours in a cache line; otherwise each has a whole block.
     """
 
     test: str = "MP"
@@ -78,13 +79,19 @@ class LitmusCase:
     home: int = 0
     instances: int = 4
     skew: int = 0
+    packed: bool = False
 
     @property
     def block(self) -> int:
-        """Elements of a tile, and of a location."""
+        """Elements of a tile, those that are masked too."""
         return 64 if self.scope == "cta" else self.spt * 64 * self.warps
 
     @property
     def n(self) -> int:
         """Elements of a tile that are accessed."""
         return self.block - min(self.tail, self.block - 1)
+
+    @property
+    def stride(self) -> int:
+        """Elements from a location to the next one."""
+        return self.n if self.packed else self.block

@@ -10,7 +10,8 @@ A thread is a work-group, or a wavefront of one. A location is ``x``, ``y`` or `
                                                                         free y  set the flag to 0 (release)
 
 An outcome is the tuple of all observed values in the order of the threads, then the final values of the locations.
-The shapes are those of Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014).
+Most shapes are those of Alglave, Maranget and Tautschnig, "Herding Cats" (TOPLAS 36(2), 2014). "groups" are two pairs
+of threads, each with a flag of its own; "reuse" is a flag whose value returns, and "lock" a critical section.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ TESTS = {
     for test in (
         _litmus("MP", "write x 1, set y 1", "wait y, read x"),
         _litmus("S", "write x 2, set y 1", "wait y, write x 1"),
+        _litmus("groups", "write x 1, set y 1", "wait y, read x", "set z 1, set z 2", "wait z, see z"),
         _litmus("LB", "see x, set y 1", "see y, set x 1"),
         _litmus("WRC", "set x 1", "wait x, set y 1", "wait y, see x"),
         _litmus("ISA2", "write x 1, set y 1", "wait y, set z 1", "wait z, read x"),

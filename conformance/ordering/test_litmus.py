@@ -5,8 +5,6 @@ On the emulated device they run in ordinary memory and under several schedules o
 many instances, and the skew varies the timing. The evidence of a case counts the outcomes that occurred.
 """
 
-import itertools
-
 import torch
 
 from conformance.ordering.cases import RELEASE_WAITS, LitmusCase
@@ -44,8 +42,7 @@ RELAXED = ("relaxed", "relaxed")
 """Orders of a flag's writes and reads."""
 
 WAVEFRONTS = tuple(
-    {"order": order, "scope": "cta", "shape": shape}
-    for order, shape in zip((*ORDERS, RELAXED), ((1, 4, 0), (1, 8, 7), (1, 4, 0)), strict=True)
+    {"order": order, "scope": "cta", "warps": warps} for order, warps in zip((*ORDERS, RELAXED), (4, 8, 4), strict=True)
 )
 """The variants that are compiled at the scope of a work-group, of 4 or 8 wavefronts."""
 
@@ -71,19 +68,19 @@ def _run(env, case, where):
     as_run = delayed(test, case.skew) if case.scope == "cta" else test
     steps = 4 if case.scope == "cta" else max(2, test.steps)
     n = min(case.n, env.device.lanes) if case.scope == "cta" else case.n
-    size = 4 * case.block
+    size = 4 * case.stride
     instances = min(GPU_INSTANCES if env.device.kind.is_gpu else case.instances, ARENA // (4 * size))
     cells_at, source_at = starts(1024, [instances * 4 * size, 3 * size])
     image.reset()
-    source = image.claim("values to put", source_at, 3 * case.block, torch.int32)
-    image.fill(source, torch.arange(3, dtype=torch.int32).repeat_interleave(case.block))
+    source = image.claim("values to put", source_at, 3 * case.stride, torch.int32)
+    image.fill(source, torch.arange(3, dtype=torch.int32).repeat_interleave(case.stride))
     if me == home:
-        cells = image.claim("locations", cells_at, instances * 4 * case.block, torch.int32)
+        cells = image.claim("locations", cells_at, instances * 4 * case.stride, torch.int32)
         image.fill(cells, torch.zeros(cells.count, dtype=torch.int32))
     numbers = range(me, threads, ranks) if case.scope == "sys" else range(threads if me == 0 else 0)
     mine = torch.tensor([*numbers], dtype=torch.int32, device=there)
     program = torch.tensor(program_of(as_run, case.write), dtype=torch.int64, device=there)
-    results = torch.zeros(threads, instances, steps, case.block, dtype=torch.int32, device=there)
+    results = torch.zeros(threads, instances, steps, case.stride, dtype=torch.int32, device=there)
     env.settle()
     with env.acting():
         warps = env.warps(case.warps)
@@ -93,24 +90,24 @@ def _run(env, case, where):
                 mine = torch.tensor([t if t < threads else -1 for t in spread], dtype=torch.int32, device=there)
                 wavefront_kernel[(1,)](
                     env.device_context, env.context, program, mine, env.pointer(cells_at, torch.int32),
-                    image.tensor(source), results, instances, case.block, n, home,
+                    image.tensor(source), results, instances, case.stride, n, home,
                     case.release, case.acquire, case.scope, env.device.lanes, warps, num_warps=warps,
                 )  # fmt: skip
         elif len(mine):
             litmus_kernel[(len(mine),)](
                 env.device_context, env.context, program, mine, env.pointer(cells_at, torch.int32),
-                image.tensor(source), results, threads, instances, steps, case.block, n, home, SPINS, case.skew,
+                image.tensor(source), results, threads, instances, steps, case.stride, n, home, SPINS, case.skew,
                 case.release, case.acquire, case.scope, case.scope, case.spt, env.device.lanes, warps, steps > 2,
                 num_warps=warps,
             )  # fmt: skip
     env.settle()
     findings = Findings(me)
-    last = image.tensor(cells).cpu() if me == home else torch.zeros(instances * 4 * case.block, dtype=torch.int32)
-    final = gathered(last.to(there).unsqueeze(0))[home].cpu().view(instances, 4, case.block)
+    last = image.tensor(cells).cpu() if me == home else torch.zeros(instances * 4 * case.stride, dtype=torch.int32)
+    final = gathered(last.to(there).unsqueeze(0))[home].cpu().view(instances, 4, case.stride)
     of_all = gathered(results.unsqueeze(0)).sum(0, dtype=torch.int32).cpu()  # each thread has written its own part
     count = 1 if test.flags_only else n
     if me == home:
-        _expect_untouched(image.expected(cells).view(instances, 4, case.block), final, test, count)
+        _expect_untouched(image.expected(cells).view(instances, 4, case.stride), final, test, count)
     observed = [
         of_all[thread, :, step, : count if reads else 1].expand(-1, count) for thread, step, reads in observing(as_run)
     ]
@@ -137,44 +134,46 @@ def _expect_untouched(expected, final, test, count):
 
 
 def cases(ranks, test):
-    """Return the cases of a test: rows of two covering arrays, of what is compiled and of what is not; then, for the
-    short tests, those at the scope of a work-group."""
+    """Return the cases of a test: every pair of a kernel's order, scope and shape and of what is not compiled; then,
+    for the short tests, those at the scope of a work-group."""
     litmus = TESTS[test]
     # With relaxed order, accesses of several locations may have any outcome.
     orders = (*ORDERS, RELAXED) if litmus.flags_only and len(litmus.flags_used) == 1 else ORDERS
-    shapes = SHAPES[1:2] if litmus.flags_only else SHAPES[::2] if litmus.steps > 2 else SHAPES
+    shapes = SHAPES[:1] if litmus.flags_only else SHAPES[::2] if litmus.steps > 2 else SHAPES
     compiled = covering({"order": orders, "scope": ("sys", "gpu"), "shape": shapes})
-    writes = WRITES if litmus.writes else WRITES[:1]
-    drawn = covering({"write": writes, "home": (0, 1), "skew": (0, 3)})
-    late = [*covering({"skew": (2, 1), "write": writes}), *[{"skew": 0, "write": "store"}] * litmus.flags_only]
-    late = [{**row, "home": number % 2} for number, row in enumerate(late)]
-    wavefronts = WAVEFRONTS if litmus.flags_only else WAVEFRONTS[:2]
-    return [*_rows(test, compiled, drawn), *(_rows(test, wavefronts, late) if test in SHORT else ())]
-
-
-def _rows(test, compiled, drawn):
-    return [
-        LitmusCase(
-            test=test,
-            write=row["write"],
-            release=kernel["order"][0],
-            acquire=kernel["order"][1],
-            scope=kernel["scope"],
-            spt=kernel["shape"][0],
-            warps=kernel["shape"][1],
-            tail=kernel["shape"][2],
-            home=row["home"],
-            instances=INSTANCES,
-            skew=row["skew"],
-        )
-        for kernel, row in zip(*evened(compiled, drawn), strict=True)
+    drawn = {"write": WRITES if litmus.writes else WRITES[:1], "home": (0, 1), "packed": (False, True)}
+    everything = {**{name: tuple(dict.fromkeys(row[name] for row in compiled)) for name in compiled[0]}, **drawn}
+    rows = covering(
+        {**everything, "skew": (0, 3)},
+        valid=lambda row: {name: row[name] for name in compiled[0]} in compiled,
+    )
+    # Wavefronts of tests of flags alone are too few to differ without relaxed order and a start at the same time.
+    late, variants = ((2, 1, 0), WAVEFRONTS) if litmus.flags_only else ((2, 1), WAVEFRONTS[:2])
+    wavefronts = covering(
+        {**drawn, "skew": late, "variant": range(len(variants)), "tail": (63,) if litmus.flags_only else (63, 7)}
+    )
+    wavefronts = [
+        {**row, **variants[row["variant"]], "shape": (1, variants[row["variant"]]["warps"], row["tail"])}
+        for row in wavefronts
     ]
+    return [_case(test, row) for row in (*rows, *(wavefronts if test in SHORT else ()))]
 
 
-def evened(*rows):
-    """Return the sequences repeated to the length of the longest one."""
-    length = max(map(len, rows))
-    return [list(itertools.islice(itertools.cycle(row), length)) for row in rows]
+def _case(test, row):
+    return LitmusCase(
+        test=test,
+        write=row["write"],
+        release=row["order"][0],
+        acquire=row["order"][1],
+        scope=row["scope"],
+        spt=row["shape"][0],
+        warps=row["shape"][1],
+        tail=row["shape"][2],
+        home=row["home"],
+        instances=INSTANCES,
+        skew=row["skew"],
+        packed=row["packed"],
+    )
 
 
 @requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, test=tuple(TESTS))

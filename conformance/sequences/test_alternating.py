@@ -24,7 +24,7 @@ LARGE, SMALL = {"m": 20, "n": 135}, {"m": 1, "n": 3}
 """Sizes that 16 does not divide, so that one kernel serves both."""
 FEW, MANY = {"comm_sms": 1}, {"comm_sms": 5}
 WAVES = {"block_m": 4, "block_n": 128, "warps": 4, "dtype": "fp16"}
-PLAIN = {"dtype": "fp32"}
+PLAIN = {"dtype": "fp32", "warps": 2}
 
 
 def cases(ranks, memory):
