@@ -251,9 +251,8 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
                 standstill.moves()
             return
         closed = closed or (self.watch is not None and self.watch.closed)
-        # Modes that run each wavefront by itself keep what others may have changed.
-        interleaves = self.watch is not None and self.watch.interleaves
-        isolated = interleaves and not closed and self.polled is None and are_large_and_isolated(streams)
+        copies = self.watch is not None and self.watch.copies_memory
+        isolated = copies and not closed and self.polled is None and are_large_and_isolated(streams)
         _running = scheduler_of(streams, self.watch, closed, self.time_limit, isolated)
         _running.polled = self.polled
         # The interpreter runs on this thread, whose clock costs less to read than that of the process.

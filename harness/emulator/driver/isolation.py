@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness import threads
+from harness import standstill, threads
 from harness.emulator.execution.allocations import Allocation
 from harness.emulator.execution.launch import Launch
 
@@ -16,9 +16,10 @@ _SMALL = 1 << 20
 def are_large_and_isolated(streams: Sequence[Sequence[Launch]]) -> bool:
     """Return whether launches with much memory run in a process in which nothing else can change it.
 
-    False for launches with little memory, for which a mode saves less by this than the question costs.
+    False for launches with little memory, for which a mode saves less by this than the question costs, and in a rank,
+    which shares its heap with others.
     """
-    if threads.of_the_program() > 1:
+    if standstill.reports() or threads.of_the_program() > 1:
         return False
     tables = {id(launch.table): launch.table for stream in streams for launch in stream}.values()
     allocations = [allocation for table in tables for allocation in table.allocations]

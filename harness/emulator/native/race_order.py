@@ -279,11 +279,15 @@ def meet(rs, waves, count):
         join(rs, joint, thread + st.SHARED)
         join(rs, joint + ORDER_BYTES, thread + st.SEEN_AGENT)
         join(rs, joint + 2 * ORDER_BYTES, thread + st.SEEN_SYSTEM)
+    own = _new_clock(rs, count)
     for level in range(0, READ, 8):
-        for i in range(count):
-            thread = st.thread_of(get64(waves + 8 * i))
-            own = get64(thread + st.REACHED + level)
-            put64(joint + level, having(rs, get64(joint + level), get64(thread + st.THREAD_NUMBER), own))
+        put64(own, _reached(waves, count, level, own))
+        known = get64(joint + level)
+        both = joined(rs, known, own) if get64(own) else known
+        put64(joint + level, both)
+        if both == own:
+            own = _new_clock(rs, count)
+    release(get64(rs + st.MODEL), own, 8 + 8 * count)
     for i in range(count):
         thread = st.thread_of(get64(waves + 8 * i))
         join(rs, thread + st.KNOWN, joint)
@@ -292,12 +296,51 @@ def meet(rs, waves, count):
 
 
 @helper
+def _reached(waves, count, level, clock):
+    """Write the entries of wavefronts for their own accesses at a level to a clock; return how many they are."""
+    entries = 0
+    for i in range(count):
+        thread = st.thread_of(get64(waves + 8 * i))
+        number = get64(thread + st.REACHED + level)
+        if number:
+            entry, at = get64(thread + st.THREAD_NUMBER) << 32 | number, clock + 8 + 8 * entries
+            while at > clock + 8 and get64(at - 8) > entry:
+                put64(at, get64(at - 8))
+                at -= 8
+            put64(at, entry)
+            entries += 1
+    return entries
+
+
+@helper
 def end(rs, thread):
     """s_endpgm: the rank's next launch will know what the wavefront knows."""
     launch = get64(thread + st.OF_LAUNCH)
     wait(rs, thread, 0)
     for order in (st.KNOWN, st.SEEN_AGENT, st.SEEN_SYSTEM):
-        join(rs, launch + st.AFTER, thread + order)
+        for level in range(0, ORDER_BYTES, 8):
+            after, clock = get64(launch + st.AFTER + level), get64(thread + order + level)
+            if not _includes_others(launch, after, clock):
+                put64(launch + st.AFTER + level, joined(rs, after, clock))
+
+
+@helper
+def _includes_others(launch, a, b):
+    """Return whether a clock has all that another one has of threads of other launches.
+
+    ``finish`` leaves out those of the launch itself, which would make the clock longer with each wavefront.
+    """
+    first, i, m = get64(launch + st.FIRST_THREAD), 0, get64(a) if a else 0
+    past = first + get64(launch + st.WAVES)
+    for j in range(get64(b) if b and b != a else 0):
+        entry = get64(b + 8 + 8 * j)
+        if first <= entry >> 32 < past:
+            continue
+        while i < m and get64(a + 8 + 8 * i) >> 32 < entry >> 32:
+            i += 1
+        if i == m or get64(a + 8 + 8 * i) >> 32 != entry >> 32 or get64(a + 8 + 8 * i) < entry:
+            return False
+    return True
 
 
 @helper

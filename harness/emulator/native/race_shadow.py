@@ -348,6 +348,15 @@ def _split_followed(rs, number, mask, event):
 
 
 @helper
+def _have(shadow, number):
+    """Return whether sixteen successive granules have a cell."""
+    both, different = number << 32 | number, np.int64(0)
+    for i in range(0, 64, 8):
+        different |= get64(shadow + i) ^ both
+    return different == 0
+
+
+@helper
 def may_conflict(rs, address, size, event):
     """Return whether an access to bytes may conflict with an earlier one."""
     end, known = address + size, np.int64(-1)
@@ -367,7 +376,9 @@ def may_conflict(rs, address, size, event):
                         return True
                     known = number
             shadow += 4
-            # Two granules at once.
+            # Sixteen granules at once, or two.
+            while shadow + 64 <= past and _have(shadow, known):
+                shadow += 64
             while shadow + 8 <= past and get64(shadow) == known << 32 | known:
                 shadow += 8
         address = stop
@@ -398,7 +409,11 @@ def note(rs, address, size, event):
             number = np.int64(peek32(np.uint64(shadow)))
             put32(shadow, following)
             shadow += 4
-            # The others with the same cell, two at once.
+            # The others with the same cell, sixteen at once, or two.
+            while shadow + 64 <= whole and _have(shadow, number):
+                for i in range(0, 64, 8):
+                    put64(shadow + i, following << 32 | following)
+                shadow += 64
             while shadow + 8 <= whole and get64(shadow) == number << 32 | number:
                 put64(shadow, following << 32 | following)
                 shadow += 8

@@ -37,6 +37,8 @@ class Watch:
 
     closed: bool = False
     """True: only the running launches can change the memory that they read, so waiting for ever is reported."""
+    copies_memory: bool = False
+    """True: the mode keeps copies of memory, unless ``begin`` states that nothing else can change it."""
     red_zones: bool = False
     """True: in a segment with carved parts, only these parts are accessible."""
 

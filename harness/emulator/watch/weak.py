@@ -104,6 +104,7 @@ class Weak(NativeWatch):
     """See the module docstring. ``story()`` returns the memory events, oldest first."""
 
     name = "weak"
+    copies_memory = True
     ending: list[int]
 
     def __init__(self, choices: Choices | None = None, covers: str = "work-group", xcds: int = 8) -> None:

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from harness import emulator
+from harness import emulator, standstill
 from harness.emulator.driver import isolation
 
 
@@ -57,6 +57,11 @@ def test_another_thread(driver):
     finally:
         over.set()
         thread.join()
+
+
+def test_a_rank(driver, monkeypatch):
+    monkeypatch.setattr(standstill, "reports", lambda: True)
+    assert keeps_changes(driver, torch.zeros(LARGE, dtype=torch.int32))
 
 
 def test_memory_that_is_copied_sooner(driver):
