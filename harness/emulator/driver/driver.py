@@ -20,7 +20,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver as triton_driver
 
 from harness import emulated_device, standstill
-from harness.emulator.driver import checked, single
+from harness.emulator.driver import checked, single, traced
 from harness.emulator.driver.awaited import Polled
 from harness.emulator.driver.backend import report_active
 from harness.emulator.driver.binary import metadata_integer
@@ -41,6 +41,7 @@ from harness.emulator.listing.parser import parse
 from harness.emulator.program.decode import Program, decode
 from harness.emulator.watch import Choices, Watch, make
 from harness.emulator.watch.check import Check
+from harness.emulator.watch.trace import Trace
 from harness.isa.compile_only import Module
 
 # Number of compute units of a device.
@@ -274,9 +275,12 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
         """Return the scheduler of a launch that runs by itself in native code, None if it does not."""
         watch, limit = self.watch, self.time_limit
         checks = isinstance(watch, Check) and isinstance(launch.program.heat, checked.CheckedHeat) and not watch.closed
-        translation = translation_of(launch) if watch is None or checks else None
+        traces = isinstance(watch, Trace) and isinstance(launch.program.heat, traced.TracedHeat)
+        translation = translation_of(launch) if watch is None or checks or traces else None
         if translation is None:
             return None
+        if isinstance(watch, Trace):
+            return traced.TracedScheduler.under(watch, launch, translation, limit)
         if isinstance(watch, Check):
             return checked.CheckedScheduler.under(watch, launch, translation, limit)
         return TranslatedScheduler.of(launch, translation, limit, self.cores)
@@ -299,9 +303,10 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
             if self.watch is not None and self.watch.interleaves:
                 plain = launcher.program if self.rewrite is None else None
                 self._programs[key] = single.decode(listing, self.watch, plain)
-            elif isinstance(self.watch, Check):
+            elif isinstance(self.watch, Check | Trace):
                 plain = launcher.program if self.rewrite is None else None
-                self._programs[key] = checked.decode(listing, self.watch, plain)
+                make = checked.decode if isinstance(self.watch, Check) else traced.decode
+                self._programs[key] = make(listing, self.watch, plain)  # type: ignore[arg-type]
             else:
                 self._programs[key] = decode(listing, watch=self.watch)
         return self._programs[key]

@@ -20,6 +20,7 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -182,7 +183,7 @@ class Scheduler:
             self._yield()
         if self.sorted:
             return self._pick_sorted(lowest)
-        best = self._pick(lowest)
+        best: Wavefronts = self._pick(lowest, self.ready)
         if self.splits:
             self.ready.remove(best)
             return best
@@ -193,17 +194,18 @@ class Scheduler:
         self.ready = [w for w in self.ready if w.chunk is not best.chunk or w.block != best.block]
         return Wavefronts.merge(same)
 
-    def _pick(self, lowest: int) -> Wavefronts:
+    def _pick(self, lowest: int, ready: Sequence[Any]) -> Any:
+        """Return the one of ``ready``, which has wavefronts or what describes them, that runs next."""
         if self.choices is None:
-            return min(self.ready, key=lambda w: (w.turn, w.chunk.index, w.block))
-        candidates = [w for w in self.ready if w.turn <= lowest + SLACK]
+            return min(ready, key=lambda w: (w.turn, w.chunk.index, w.block))
+        candidates = [w for w in ready if w.turn <= lowest + SLACK]
         if len(candidates) == 1:
             return candidates[0]
         if self.period is None:
             self.period = _PERIODS[self.choices.pick(len(_PERIODS), HOW_OFTEN)]
         go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, SWITCHES) != 1
         if go_on:
-            return self.last  # type: ignore[return-value]
+            return self.last
         candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
         return candidates[self.choices.pick(len(candidates), WHICH_WAVEFRONT)]
 

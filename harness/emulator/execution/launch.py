@@ -237,7 +237,7 @@ class Launch:
         return {}
 
     @cached_property
-    def sources(self) -> dict[str, int]:
+    def sources(self) -> Mapping[str, int]:
         return {}
 
     # -- counters ----------------------------------------------------------------------------------------------------

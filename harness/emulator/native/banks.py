@@ -35,7 +35,7 @@ def bank_conflicts(addresses: np.ndarray, mask: np.ndarray, size: int, arch: str
     ``addresses`` int64[W, 64] in bytes, within the work-group's data share; ``mask`` bool[W, 64] the active lanes. A
     two-address instruction is two accesses. ``stores``: writes and atomics.
     """
-    banks, lanes = _passes(size, arch, stores)
+    banks, lanes = passes(size, arch, stores)
     native.compile_now(_SIGNATURES)
     words = max(1, size // 4)
     return int(_extra(np.ascontiguousarray(addresses), np.ascontiguousarray(mask), words, banks, lanes))
@@ -54,7 +54,8 @@ _WIDE = _fours((0, 20), (4, 16), (8, 28), (12, 24))
 _WIDER = _fours((0, 12, 20, 24), (4, 8, 16, 28))
 
 
-def _passes(size: int, arch: str, stores: bool) -> tuple[int, np.ndarray]:
+def passes(size: int, arch: str, stores: bool) -> tuple[int, np.ndarray]:
+    """Return the number of banks, and the lanes of each pass, int64[passes, lanes], of an access of ``size`` bytes."""
     doubled = arch == "gfx950" and not stores
     if size <= 4:
         banks, lanes = (64 if doubled else 32), _consecutive(32)

@@ -76,6 +76,18 @@ def _pointer(typing, address):
     return types.voidptr(types.int64), codegen
 
 
+def _elements(kind):
+    """Return an intrinsic that makes an address a pointer to elements of a type, which is indexed like an array."""
+
+    def elements(typing, address):
+        def codegen(context, builder, signature, args):
+            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(kind)(types.int64), codegen
+
+    return elements
+
+
 def _bit_count(typing, word):
     return types.int64(types.int64), lambda context, builder, signature, args: builder.ctpop(args[0])
 
@@ -102,6 +114,9 @@ put64: Any = intrinsic(_put64)
 get8: Any = intrinsic(_get8)
 put32: Any = intrinsic(_put32)
 pointer: Any = intrinsic(_pointer)
+words64: Any = intrinsic(_elements(types.int64))
+words32: Any = intrinsic(_elements(types.int32))
+octets: Any = intrinsic(_elements(types.uint8))
 clear: Any = intrinsic(_clear)
 copy: Any = intrinsic(_copy)
 move: Any = intrinsic(_move)

@@ -118,7 +118,7 @@ class Program:
     heat: Any = None
     """How hot the program is, and its translation: see ``driver.translated``."""
     facts: Any = None
-    """Facts of its instructions by index, from the watched mode ``check``."""
+    """Facts of its instructions, from the watched modes ``check`` and ``trace``."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.emulator.execution.allocations import Allocation
-from harness.emulator.native import traced
+from harness.emulator.native import summaries
 
 READ, WRITTEN, ATOMIC = range(3)
 _KINDS = ("read", "written", "atomic")
@@ -42,31 +42,33 @@ class HeatMap:
 
     def add(self, rank: int, allocation: Allocation, addresses: np.ndarray, size: int, kind: int) -> None:
         """Count ``size`` bytes at each of ``addresses``, all in ``allocation``."""
-        counts = self._of(rank, allocation)[kind]
-        at = (addresses - np.uint64(allocation.address)) // np.uint64(self._width(allocation))
+        counts = self.counts_of(rank, allocation)[kind]
+        at = (addresses - np.uint64(allocation.address)) // np.uint64(self.width(allocation))
+        at = np.minimum(at, len(counts) - 1)  # an access may begin after the end, in the same dword
         counts += np.bincount(at.astype(np.int64), minlength=len(counts)) * size
 
     def add_lanes(
         self, rank: int, allocation: Allocation, addresses: np.ndarray, lanes: np.ndarray, size: int, kind: int
     ) -> None:
         """Count ``size`` bytes at the addresses uint64[W, 64] of ``lanes`` bool[W, 64], all in ``allocation``."""
-        counts = self._of(rank, allocation)[kind]
-        traced.count_bytes(addresses, lanes, allocation.address, self._width(allocation), size, counts)
+        counts = self.counts_of(rank, allocation)[kind]
+        summaries.count_bytes(addresses, lanes, allocation.address, self.width(allocation), size, counts)
 
-    def _of(self, rank: int, allocation: Allocation) -> np.ndarray:
+    def counts_of(self, rank: int, allocation: Allocation) -> np.ndarray:
+        """Return the counts, int64[3, buckets] by kind of access, which may be added to; the same array each time."""
         key = rank, allocation
         if key not in self._counts:
-            self._counts[key] = np.zeros((3, -(-allocation.size // self._width(allocation))), np.int64)
+            self._counts[key] = np.zeros((3, -(-allocation.size // self.width(allocation))), np.int64)
         return self._counts[key]
 
     def heats(self) -> list[Heat]:
         """Return all counts, by rank and in the order of first use."""
         return [
-            Heat(rank, a.label, a.peer, a.size, self._width(a), *counts.tolist())
+            Heat(rank, a.label, a.peer, a.size, self.width(a), *counts.tolist())
             for (rank, a), counts in sorted(self._counts.items(), key=lambda item: item[0][0])
         ]
 
-    def _width(self, allocation: Allocation) -> int:
+    def width(self, allocation: Allocation) -> int:
         """Return the bytes of a bucket, whole dwords. An access counts where it begins."""
         return -(-allocation.size // self.buckets) + 3 & ~3
 

@@ -31,38 +31,63 @@ KINDS = (
 _Queues = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-class Stalls:
-    """Outstanding operations of each wavefront of one launch, by the counters vmcnt and lgkmcnt.
+class States:
+    """Combinations of outstanding operations, by the counters vmcnt and lgkmcnt. Each has a number, 0 without any."""
 
-    Wavefronts with the same outstanding operations have the same number in ``_numbers``, an index of ``_queues``.
-    """
+    def __init__(self) -> None:
+        self._queues: list[_Queues] = [((), ())]
+        self._numbers: dict[_Queues, int] = {((), ()): 0}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def issue(self, number: int, kind: str) -> int:
+        """Return the state after one more operation. If its counter is full, the oldest one has completed."""
+        vm, lgkm = self._queues[number]
+        if kind in ("lds", "scalar"):
+            return self._number((vm, (*lgkm, kind)[-LGKMCNT_MOST:]))
+        return self._number(((*vm, kind)[-VMCNT_MOST:], lgkm))
+
+    def wait(self, number: int, vm: int, lgkm: int) -> tuple[int, str | None]:
+        """Return the state after an s_waitcnt, at which at most ``vm`` and ``lgkm`` operations stay outstanding.
+
+        Also return the slowest kind of operation that it waits for, None if it does not wait.
+        """
+        queues = self._queues[number]
+        left = [max(0, len(queue) - allowed) for queue, allowed in zip(queues, (vm, lgkm), strict=True)]
+        waited = [kind for queue, done in zip(queues, left, strict=True) for kind in queue[:done]]
+        if not waited:
+            return number, None
+        first, second = (queue[done:] for queue, done in zip(queues, left, strict=True))
+        return self._number((first, second)), min(waited, key=KINDS.index)
+
+    def _number(self, queues: _Queues) -> int:
+        if queues not in self._numbers:
+            self._numbers[queues] = len(self._queues)
+            self._queues.append(queues)
+        return self._numbers[queues]
+
+
+class Stalls:
+    """Outstanding operations of each wavefront of one launch."""
 
     def __init__(self, launch: Launch) -> None:
         self._counts = launch.stalls
         self._numbers = np.zeros(launch.groups * launch.waves_per_group, np.int64)
-        self._queues: list[_Queues] = [((), ())]
-        self._number_of: dict[_Queues, int] = {((), ()): 0}
+        self._states = States()
 
     def issue(self, waves: np.ndarray, kind: str) -> None:
-        """Add an operation of each of ``waves``. If its counter is full, the oldest one has completed."""
+        """Add an operation of each of ``waves``."""
         for number, some in self._alike(waves):
-            vm, lgkm = self._queues[number]
-            if kind in ("lds", "scalar"):
-                lgkm = (*lgkm, kind)[-LGKMCNT_MOST:]
-            else:
-                vm = (*vm, kind)[-VMCNT_MOST:]
-            self._numbers[some] = self._number(vm, lgkm)
+            self._numbers[some] = self._states.issue(number, kind)
 
     def wait(self, waves: np.ndarray, source: str, vm: int, lgkm: int) -> None:
-        """Execute an s_waitcnt at ``source``: at most ``vm`` and ``lgkm`` operations stay outstanding."""
+        """Execute an s_waitcnt at ``source``, see ``States.wait``."""
         for number, some in self._alike(waves):
-            queues = self._queues[number]
-            left = [max(0, len(queue) - allowed) for queue, allowed in zip(queues, (vm, lgkm), strict=True)]
-            waited = [kind for queue, done in zip(queues, left, strict=True) for kind in queue[:done]]
-            if waited:
-                key = min(waited, key=KINDS.index), source
-                self._counts[key] = self._counts.get(key, 0) + len(some)
-                self._numbers[some] = self._number(*(queue[done:] for queue, done in zip(queues, left, strict=True)))
+            following, kind = self._states.wait(number, vm, lgkm)
+            if kind is not None:
+                self._counts[kind, source] = self._counts.get((kind, source), 0) + len(some)
+                self._numbers[some] = following
 
     def _alike(self, waves: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the wavefronts with the same outstanding operations, and their number."""
@@ -74,9 +99,3 @@ class Stalls:
             return
         for number in np.unique(numbers).tolist():
             yield number, waves[numbers == number]
-
-    def _number(self, vm: tuple[str, ...], lgkm: tuple[str, ...]) -> int:
-        if (vm, lgkm) not in self._number_of:
-            self._number_of[vm, lgkm] = len(self._queues)
-            self._queues.append((vm, lgkm))
-        return self._number_of[vm, lgkm]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -63,13 +63,22 @@ class Log(Sequence[_Row], Generic[_Row]):
     def __init__(self, make: Callable[..., _Row]) -> None:
         self._make = make
         self._rows: list[_Row] = []
-        self._columns: list[tuple[int, tuple[Any, ...]]] = []
+        self._columns: list[tuple[int, Callable[[], Iterable[Any]]]] = []
         self._count = 0
 
     def add(self, count: int, *columns: Any) -> None:
         """Add ``count`` rows; a column is an array or list of as many elements, or one value for all of them."""
-        self._columns.append((count, columns))
-        self._count += count
+        self.add_later(count, lambda: columns)
+
+    def add_later(self, count: int, columns: Callable[[], Iterable[Any]]) -> None:
+        """Add ``count`` rows, whose columns ``columns`` returns when they are read."""
+        if count:
+            self._columns.append((count, columns))
+            self._count += count
+
+    def replace_last(self, row: _Row) -> None:
+        """Replace the last row."""
+        self._made()[-1] = row
 
     def __len__(self) -> int:
         return self._count
@@ -85,9 +94,9 @@ class Log(Sequence[_Row], Generic[_Row]):
         return iter(self._made())
 
     def _made(self) -> list[_Row]:
-        columns, self._columns = self._columns, []
-        for count, each in columns:
-            self._rows += map(self._make, *(_elements(column, count) for column in each))
+        added, self._columns = self._columns, []
+        for count, columns in added:
+            self._rows += map(self._make, *(_elements(column, count) for column in columns()))
         return self._rows
 
 
@@ -113,14 +122,17 @@ class LaunchSpan:
 class Timeline:
     """Everything that ``Trace`` has recorded.
 
-    ``flows`` lead from a store or atomic to the first access of another wavefront that reads its value. Lists are
-    bounded; ``dropped`` counts the entries beyond the bounds.
+    ``flows`` lead from a store or atomic to the first access of another wavefront that reads its value; they are added
+    as indices of ``accesses``. Logs are bounded; ``dropped`` counts the entries beyond the bounds.
     """
 
     accesses: Log[Record] = field(default_factory=lambda: Log(Record))
     spans: Log[Span] = field(default_factory=lambda: Log(Span))
-    flows: list[tuple[Record, Record]] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    flows: Log[tuple[Record, Record]] = field(init=False)
+    samples: Log[Sample] = field(default_factory=lambda: Log(Sample))
     launches: list[LaunchSpan] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=lambda: {"accesses": 0, "spans": 0})
     now: int = 0
+
+    def __post_init__(self) -> None:
+        self.flows = Log(lambda writer, reader: (self.accesses[writer], self.accesses[reader]))

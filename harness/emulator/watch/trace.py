@@ -12,20 +12,24 @@ Wavefronts at the same instruction execute it one after the other. The same seed
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.emulator.execution.tally import split_counters
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import memory as native
-from harness.emulator.native import traced
+from harness.emulator.native import summaries
 from harness.emulator.native.banks import bank_conflicts
 from harness.emulator.operations.access import (
     ATOMIC,
     LOAD,
     STORE,
+    Access,
     CopyAccess,
     FormatAccess,
     GlobalAccess,
@@ -33,7 +37,7 @@ from harness.emulator.operations.access import (
     ScalarAccess,
 )
 from harness.emulator.operations.table import Step
-from harness.emulator.program.decode import Decoded
+from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import heat, perfetto
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.check.queues import counts_of
@@ -52,9 +56,10 @@ _CACHE_OPERATIONS = {"buffer_wbl2": "write-back", "buffer_inv": "invalidate"}
 
 @dataclass(eq=False)
 class _Writer:
-    """The last writer of bytes; ``read``: another wavefront has loaded them."""
+    """The last writer of bytes: index of its access, launch and wavefront. ``read``: another one has loaded them."""
 
-    record: Record
+    access: int
+    who: tuple[int, int]
     read: bool = False
 
 
@@ -62,12 +67,15 @@ class _Writer:
 class _Stored:
     """A store of several wavefronts to [low, high), whose bytes nothing has accessed since.
 
-    ``first`` is the index of the first one's record; ``addresses`` uint64[W, 64], ``lanes`` bool[W, 64].
+    ``first`` is the index of the first one's access; ``launch`` and ``waves`` int64[W] are numbers, ``addresses``
+    uint64[W, 64], ``lanes`` bool[W, 64].
     """
 
     low: int
     high: int
     first: int
+    launch: int
+    waves: np.ndarray
     addresses: np.ndarray
     lanes: np.ndarray
     size: int
@@ -76,12 +84,67 @@ class _Stored:
 _MOST_STORED = 1 << 16
 """Wavefronts of such stores that are kept."""
 
+LOCAL, PEER, CONFLICTS = range(3)
+"""A rank's totals: bytes accessed in local memory and in that of peers, and cycles lost to bank conflicts."""
 
-@dataclass
-class _Totals:
-    local: int = 0
-    peer: int = 0
-    conflicts: int = 0
+
+@dataclass(frozen=True)
+class Note:
+    """Facts of an instruction that native code records: its access, if it accesses memory, and the kind of operation
+    that it begins (``stalls.KINDS``); or the counts of an s_waitcnt."""
+
+    access: Access | None = None
+    kind: str = ""
+    wait: tuple[int, int] | None = None
+
+
+class Notes:
+    """The notes of a program, ``of`` an instruction by its index."""
+
+    def __init__(self, of: dict[int, Note], program: Program) -> None:
+        self.of = of
+        self._program = program
+
+    @cached_property
+    def counts(self) -> tuple[list[str], np.ndarray]:
+        """The source positions; and int64[3, n]: a segment, a position, and how many instructions of it are in it."""
+        counts: dict[tuple[int, int], int] = {}
+        numbers: dict[str, int] = {}
+        code = self._program.listing.instructions
+        for block in self._program.blocks:
+            at = block.first
+            for segment in block.segments:
+                end = at + sum(segment.counts.values())
+                for instruction in code[at:end]:
+                    key = segment.index, numbers.setdefault(instruction.source, len(numbers))
+                    counts[key] = counts.get(key, 0) + 1
+                at = end
+        return list(numbers), np.array([(*key, count) for key, count in counts.items()], np.int64).reshape(-1, 3).T
+
+
+class SourceCounts(Mapping[str, int]):
+    """Wavefront-instructions by source position, which are counted when they are read.
+
+    ``waves`` int64[segments]: wavefronts that executed each segment.
+    """
+
+    def __init__(self, notes: Notes, waves: np.ndarray) -> None:
+        self._notes, self._waves = notes, waves
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        sources, (segments, positions, counts) = self._notes.counts
+        executed = np.bincount(positions, self._waves[segments] * counts, len(sources)).astype(np.int64)
+        return {source: count for source, count in zip(sources, executed.tolist(), strict=True) if count}
+
+    def __getitem__(self, source: str) -> int:
+        return self._counts[source]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
 
 
 class Trace(Watch):
@@ -114,7 +177,7 @@ class Trace(Watch):
 
     def heat_map(self) -> list[heat.Heat]:
         """Bytes read, written and changed atomically, by rank, allocation and address; nothing is dropped here."""
-        return self._heat.heats()
+        return self.heat.heats()
 
     def heat_table(self) -> str:
         return heat.as_text(self.heat_map())
@@ -132,8 +195,11 @@ class Trace(Watch):
     def restart(self, choices: Choices | None) -> None:
         super().restart(choices)
         self.timeline = Timeline()
-        self._heat = heat.HeatMap(self.buckets)
-        self._totals: dict[int, _Totals] = {}
+        self.heat = heat.HeatMap(self.buckets)
+        # The memory of native code, made by ``driver.traced``.
+        self.memory: Any = None
+        # By rank, int64[3]: LOCAL, PEER, CONFLICTS.
+        self._totals: dict[int, np.ndarray] = {}
         self._shadow = Shadow()
         self._launches: dict[int, int] = {}
         self._stalls: dict[int, Stalls] = {}
@@ -142,7 +208,8 @@ class Trace(Watch):
         # By launch, the time at which each wavefront arrived at an s_barrier, or -1, and the barrier's source.
         self._arrived: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._stored: list[_Stored] = []
-        traced.prepare()
+        summaries.prepare()
+        self._notes: dict[int, Note] = {}
 
     def begin(self, closed: bool) -> None:
         self._shadow.clear()  # the host may have written since
@@ -153,15 +220,29 @@ class Trace(Watch):
         self._arrived.clear()
 
     def start(self, launch: Launch) -> None:
-        number = len(self.timeline.launches)
+        number = self.begin_launch(launch)
         self._launches[id(launch)] = number
         self._stalls[id(launch)] = Stalls(launch)
         waves = launch.groups * launch.waves_per_group
         self._since[number] = np.zeros(waves, np.int64)
         self._arrived[number] = np.full(waves, -1), np.full(waves, "", object)
-        self._totals.setdefault(launch.rank, _Totals())
+        self.totals_of(launch.rank)
+
+    def begin_launch(self, launch: Launch) -> int:
+        """Add a launch to the timeline; return its number."""
         span = LaunchSpan(launch.rank, launch.program.name, launch.grid, launch.waves_per_group, self.timeline.now)
         self.timeline.launches.append(span)
+        return len(self.timeline.launches) - 1
+
+    def end_launch(self, launch: Launch, number: int) -> None:
+        """Note that launch ``number`` has ended now; count its instructions by source."""
+        self.timeline.launches[number].end = self.timeline.now
+        waves, *_ = split_counters(launch.program, launch.counts())
+        launch.sources = SourceCounts(launch.program.facts, waves)
+
+    def totals_of(self, rank: int) -> np.ndarray:
+        """Return the totals of a rank, int64[3]; the same array each time."""
+        return self._totals.setdefault(rank, np.zeros(3, np.int64))
 
     def started(self, chunk: Chunk) -> None:
         number = self._launches[id(chunk.launch)]
@@ -181,11 +262,15 @@ class Trace(Watch):
         self._spans(wf.chunk.launch.rank, wf.wave, "to the end", since[wf.wave], self.timeline.now, "")
 
     def finish(self, launch: Launch) -> None:
-        self.timeline.launches[self._launches.pop(id(launch))].end = self.timeline.now
+        self.end_launch(launch, self._launches.pop(id(launch)))
         del self._stalls[id(launch)]
-        launch.sources = _by_source(launch)
+
+    def decoded(self, program: Program) -> None:
+        program.facts, self._notes = Notes(self._notes, program), {}
 
     def instrument(self, decoded: Decoded) -> Step | None:
+        if (note := _note(decoded)) is not None:
+            self._notes[decoded.instruction.index] = note
         access = decoded.access
         if isinstance(access, GlobalAccess | CopyAccess):
             return self._logged(access, decoded.step)
@@ -259,7 +344,7 @@ class Trace(Watch):
             extra = sum(bank_conflicts(addresses, mask, access.size, arch, stores) for addresses in parts)
             if extra:
                 launch.lds_conflicts += extra
-                self._totals[launch.rank].conflicts += extra
+                self._totals[launch.rank][CONFLICTS] += extra
                 self._sample(launch.rank)
 
         return step
@@ -303,7 +388,6 @@ class Trace(Watch):
         if self._log_together(wf, access, addresses, taking):
             return
         launch, table = wf.chunk.launch, wf.chunk.launch.table.allocations
-        starts = wf.chunk.table[0]
         totals = self._totals[launch.rank]
         number, begin = self._launches[id(launch)], self.timeline.now - len(wf)
         kind = {LOAD: heat.READ, STORE: heat.WRITTEN, ATOMIC: heat.ATOMIC}.get(access.kind, heat.READ)
@@ -312,7 +396,7 @@ class Trace(Watch):
         for row, wave in enumerate(wf.wave.tolist()):
             mask = taking[row]
             chosen = addresses[row, mask]
-            where = np.searchsorted(starts, chosen, side="right") - 1
+            where = _owners(chosen, *wf.chunk.table[:2])
             far = bool(peers[where[where >= 0]].any())
             self._stalls[id(launch)].issue(wf.wave[row : row + 1], f"peer {outstanding}" if far else outstanding)
             if not len(chosen):
@@ -320,24 +404,21 @@ class Trace(Watch):
             for at in np.unique(where[where >= 0]).tolist():
                 allocation = table[at]
                 some = chosen[where == at]
-                self._heat.add(launch.rank, allocation, some, access.size, kind)
+                self.heat.add(launch.rank, allocation, some, access.size, kind)
                 peer = allocation.peer is not None and allocation.peer != launch.rank
                 size = len(some) * access.size
-                if peer:
-                    totals.peer += size
-                else:
-                    totals.local += size
+                totals[PEER if peer else LOCAL] += size
                 first = int(some[0])
-                record = Record(
-                    begin + row, launch.rank, number, wave, access.kind, access.instruction.line, size, first,
-                    first - allocation.address, allocation.label, peer, access.instruction.text,
-                    access.instruction.source,
-                )  # fmt: skip
                 if len(self.timeline.accesses) >= self.limit:
                     self.timeline.dropped["accesses"] += 1
                     continue
-                self.timeline.accesses.add(1, *record)
-                self._follow(record, access, some, addresses[row, mask & writes[row]])
+                writer = _Writer(len(self.timeline.accesses), (number, wave))
+                self.timeline.accesses.add(
+                    1, begin + row, launch.rank, number, wave, access.kind, access.instruction.line, size, first,
+                    first - allocation.address, allocation.label, peer, access.instruction.text,
+                    access.instruction.source,
+                )  # fmt: skip
+                self._follow(writer, access, some, addresses[row, mask & writes[row]])
         self._sample(launch.rank)
 
     def _log_together(
@@ -348,11 +429,11 @@ class Trace(Watch):
         if access.kind == ATOMIC or len(self.timeline.accesses) + count > self.limit:
             return False
         counts, firsts = np.zeros(count, np.int64), np.zeros(count, np.uint64)
-        lowest, highest = (int(each) for each in traced.summarize(addresses, taking, counts, firsts))
+        lowest, highest = (int(each) for each in summaries.summarize(addresses, taking, counts, firsts))
         if highest < lowest:
             return False
-        starts, _, peers = wf.chunk.table
-        at, last = (np.searchsorted(starts, np.array([lowest, highest], np.uint64), side="right") - 1).tolist()
+        starts, ends, peers = wf.chunk.table
+        at, last = _owners(np.array([lowest, highest], np.uint64), starts, ends).tolist()
         end = highest + access.size
         stores = access.kind == STORE
         if at != last or at < 0 or (not stores and self._may_be_written(lowest, end)):
@@ -364,17 +445,15 @@ class Trace(Watch):
         stalls.issue(wf.wave[active], f"peer {kind}" if peers[at] else kind)
         stalls.issue(wf.wave[~active], kind)
         heat_kind = heat.WRITTEN if stores else heat.READ
-        self._heat.add_lanes(launch.rank, allocation, addresses, taking, access.size, heat_kind)
+        self.heat.add_lanes(launch.rank, allocation, addresses, taking, access.size, heat_kind)
         peer = allocation.peer is not None and allocation.peer != launch.rank
         totals, sizes = self._totals[launch.rank], counts[active] * access.size
-        if peer:
-            totals.peer += int(sizes.sum())
-        else:
-            totals.local += int(sizes.sum())
+        totals[PEER if peer else LOCAL] += int(sizes.sum())
         rows, chosen = np.flatnonzero(active), firsts[active]
         if stores:
             first = len(self.timeline.accesses)
-            self._stored.append(_Stored(lowest, end, first, addresses[rows], taking[rows], access.size))
+            lanes = addresses[rows], taking[rows]
+            self._stored.append(_Stored(lowest, end, first, number, wf.wave[rows], *lanes, access.size))
         self.timeline.accesses.add(
             len(rows), begin + rows, launch.rank, number, wf.wave[rows], access.kind, access.instruction.line, sizes,
             chosen, chosen - np.uint64(allocation.address), allocation.label, peer, access.instruction.text,
@@ -395,10 +474,12 @@ class Trace(Watch):
         for each in stored:
             for row, lanes in enumerate(each.lanes):
                 region = self._shadow.region(each.addresses[row, lanes], each.size)
-                writer = _Writer(self.timeline.accesses[each.first + row])
+                writer = _Writer(each.first + row, (each.launch, int(each.waves[row])))
                 region.replace(dict.fromkeys(region.cells, writer))
 
-    def _follow(self, record: Record, access: GlobalAccess | CopyAccess, read: np.ndarray, written: np.ndarray) -> None:
+    def _follow(
+        self, reader: _Writer, access: GlobalAccess | CopyAccess, read: np.ndarray, written: np.ndarray
+    ) -> None:
         """Record the flows that end at an access, and remember the bytes it writes."""
         low = int(min(lanes.min() for lanes in (read, written) if len(lanes)))
         high = int(max(lanes.max() for lanes in (read, written) if len(lanes))) + access.size
@@ -406,12 +487,12 @@ class Trace(Watch):
             self._follow_stored()
         if access.kind != STORE:
             for writer in self._shadow.region(read, access.size).cells:
-                if writer is not None and not writer.read and _who(writer.record) != _who(record):
+                if writer is not None and not writer.read and writer.who != reader.who:
                     writer.read = True
-                    self.timeline.flows.append((writer.record, record))
+                    self.timeline.flows.add(1, writer.access, reader.access)
         if len(written):
             region = self._shadow.region(written, access.size)
-            region.replace(dict.fromkeys(region.cells, _Writer(record)))
+            region.replace(dict.fromkeys(region.cells, reader))
 
     def _spans(self, rank: int, waves: np.ndarray, name: str, starts: Any, ends: Any, sources: Any) -> None:
         """Record a span of each of ``waves``; the others are arrays of as many elements, or one value for all."""
@@ -423,31 +504,31 @@ class Trace(Watch):
             self.timeline.spans.add(room, rank, waves, name, starts, ends, sources)
 
     def _sample(self, rank: int) -> None:
-        totals, samples = self._totals[rank], self.timeline.samples
-        sample = Sample(self.timeline.now, rank, totals.local, totals.peer, totals.conflicts)
+        samples = self.timeline.samples
+        sample = Sample(self.timeline.now, rank, *self._totals[rank].tolist())
         if len(samples) < self.limit:
-            samples.append(sample)
+            samples.add(1, *sample)
         else:
-            samples[-1] = sample
+            samples.replace_last(sample)
 
 
-def _by_source(launch: Launch) -> dict[str, int]:
-    """Return wavefront-instructions by source position."""
-    counts: dict[str, int] = {}
-    code = launch.program.listing.instructions
-    for block in launch.program.blocks:
-        at = block.first
-        for segment in block.segments:
-            end = at + sum(segment.counts.values())
-            if waves := launch.waves[segment.index]:
-                for instruction in code[at:end]:
-                    counts[instruction.source] = counts.get(instruction.source, 0) + waves
-            at = end
-    return counts
+def _note(decoded: Decoded) -> Note | None:
+    access, mnemonic = decoded.access, decoded.instruction.mnemonic
+    if isinstance(access, LdsAccess | ScalarAccess):
+        return Note(access, "lds" if isinstance(access, LdsAccess) else "scalar")
+    if isinstance(access, GlobalAccess | CopyAccess | FormatAccess):
+        return Note(access, access.kind)
+    if mnemonic in _CACHE_OPERATIONS:
+        return Note(kind=_CACHE_OPERATIONS[mnemonic])
+    return Note(wait=counts_of(decoded.instruction)) if mnemonic == "s_waitcnt" else None
 
 
-def _who(record: Record) -> tuple[int, int]:
-    return record.launch, record.wavefront
+def _owners(addresses: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the last allocation that starts before each address and contains it, or -1."""
+    where = np.searchsorted(starts, addresses, side="right") - 1
+    while len(outside := np.flatnonzero((where >= 0) & (addresses >= ends[where]))):
+        where[outside] -= 1
+    return where
 
 
 def _swap_registers(access: GlobalAccess | CopyAccess) -> tuple[range, range] | None:

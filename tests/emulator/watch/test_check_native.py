@@ -170,6 +170,37 @@ def test_accesses_before_a_barrier_do_not_race(form):
         run(*write, *turn, "ds_write_b32 v0, v2", "s_endpgm", memory=memory, waves=2, lds=512)
 
 
+@pytest.mark.parametrize("lanes", ["1", "-1"])
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_a_write_after_reads_of_two_wavefronts(form, native, size, lanes):
+    """The wavefront that writes has read before, as the first one; the other one has read since the last barrier."""
+    head = [
+        "v_readfirstlane_b32 s6, v0", "s_lshr_b32 s6, s6, 6", "v_and_b32_e32 v0, 63, v0", _EACH,
+        "s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .L", "ds_write_b32 v0, v0", "s_waitcnt lgkmcnt(0)", ".L:", "s_barrier",
+        f"s_mov_b64 exec, {lanes}", {8: "ds_read_u8 v2, v0", 16: "ds_read_u16 v2, v0", 32: "ds_read_b32 v2, v0"}[size],
+        "s_waitcnt lgkmcnt(0)",
+    ]  # fmt: skip
+    write = ["s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .Lend", f"ds_write_b{size} v0, v0", "s_waitcnt lgkmcnt(0)", ".Lend:"]
+    run(*head, "s_barrier", *write, "s_endpgm", waves=2, lds=512)
+    with pytest.raises(LdsRace, match="wavefront 0"):
+        run(*head, "s_sleep 1", *write, "s_endpgm", waves=2, lds=512)  # the other wavefront has its turn
+    assert len(native) == 2 * (form == "native")
+
+
+def test_a_write_of_the_same_value_to_bytes_that_another_wavefront_has_read(form, native):
+    """Both write 0 to byte 0, which is not a race; the other one has read byte 1, to which the first one writes too."""
+    lines = [
+        "v_readfirstlane_b32 s6, v0", "s_lshr_b32 s6, s6, 6", "v_mov_b32_e32 v0, 0", "v_mov_b32_e32 v1, 0",
+        "s_mov_b64 exec, 1", "s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .L", "ds_write_b32 v0, v1", "s_waitcnt lgkmcnt(0)",
+        ".L:", "s_barrier", "ds_read_u8 v2, v0 offset:1", "s_waitcnt lgkmcnt(0)", "s_cmp_lg_u32 s6, 0",
+        "s_cbranch_scc1 .Lsecond", "s_sleep 1", "ds_write_b16 v0, v1", "s_branch .Lend", ".Lsecond:",
+        "ds_write_b8 v0, v1", ".Lend:", "s_waitcnt lgkmcnt(0)", "s_endpgm",
+    ]  # fmt: skip
+    with pytest.raises(LdsRace, match="wavefront 0"):
+        run(*lines, waves=2, lds=512)
+    assert len(native) == (form == "native")
+
+
 @pytest.mark.parametrize("stride", [4, 8])
 def test_a_work_group_does_not_read_what_another_one_wrote(form, stride):
     """All work-groups use the same memory for their share, one after the other; only the first one writes to it."""

@@ -31,7 +31,7 @@ from harness.emulator.wavefront.state import EXEC, VCC
 QUANTUM, POLL_QUANTUM = 4096, 2
 """Backward jumps after which a wavefront has used its turn: in any loop, and in one that polls memory."""
 
-_CONDITIONS = {
+CONDITIONS = {
     "scc0": (0, 0), "scc1": (1, 0), "vccz": (2, VCC), "vccnz": (3, VCC), "execz": (2, EXEC), "execnz": (3, EXEC),
 }  # fmt: skip
 _ENDS = {p.END: execute.END, p.BARRIER: execute.BARRIER, p.SLEEP: execute.SLEEP, p.CALL: execute.STOP}
@@ -69,6 +69,8 @@ class Translation:
     """The scheduler of the last launch, for the next one."""
     kinds: list[int] = field(default_factory=list)
     """In mode ``check``, the kind of each operation: see ``driver.checked``."""
+    plan: Any = None
+    """In mode ``trace``, the events of the program: see ``driver.traced_plan``."""
 
     def __post_init__(self) -> None:
         self.address: int = self.code.ctypes.data
@@ -226,7 +228,7 @@ class Translator:
         if end == p.JUMP:
             self._add(block, None, instruction, execute.JUMP, None, block.target, quantum)
         elif end == p.BRANCH:
-            condition, register = _CONDITIONS[instruction.mnemonic.rpartition("_")[2]]
+            condition, register = CONDITIONS[instruction.mnemonic.rpartition("_")[2]]
             self._add(block, None, instruction, execute.BRANCH, None, block.target, quantum, condition, register)
         else:
             self._add(block, None, instruction, _ENDS[end])
