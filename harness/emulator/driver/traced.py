@@ -24,6 +24,7 @@ from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.native import execute, flows, record, replay, traced
 from harness.emulator.native import memory as native
+from harness.emulator.native import replay_state as at
 from harness.emulator.native.banks import passes
 from harness.emulator.operations.access import (
     ATOMIC,
@@ -49,7 +50,7 @@ _BUDGET = 500_000
 _ROUNDS = 4
 """Rounds in which every wavefront has used a turn, after which native code returns, so that other ranks can run."""
 _SPANS = ("", "to s_barrier", "s_barrier", "to the end")
-assert (replay.FALL, replay.JUMP, replay.BRANCH, replay.ENDS, replay.BARRIER, replay.SLEEP) == (
+assert (at.FALL, at.JUMP, at.BRANCH, at.ENDS, at.BARRIER, at.SLEEP) == (
     p.FALL, p.JUMP, p.BRANCH, p.END, p.BARRIER, p.SLEEP,
 )  # fmt: skip  # sanity check
 
@@ -156,11 +157,11 @@ class TracedMemory:
     """Memory that the launches of a watch share: the state of ``native.replay``, and the memory of records."""
 
     def __init__(self) -> None:
-        self.state = np.zeros(replay.STATE_FIELDS, np.int64)
+        self.state = np.zeros(at.STATE_FIELDS, np.int64)
         self.address = int(self.state.ctypes.data)
-        self.accesses = Rows(self.state, replay.ACCESSES, replay.ACCESS_FIELDS)
-        self.spans = Rows(self.state, replay.SPANS, replay.SPAN_FIELDS)
-        self.samples = Rows(self.state, replay.SAMPLES, replay.SAMPLE_FIELDS)
+        self.accesses = Rows(self.state, at.ACCESSES, at.ACCESS_FIELDS)
+        self.spans = Rows(self.state, at.SPANS, at.SPAN_FIELDS)
+        self.samples = Rows(self.state, at.SAMPLES, at.SAMPLE_FIELDS)
         self.flows = FlowMemory()
 
     def begin(self, wavefronts: int) -> None:
@@ -186,20 +187,20 @@ class _Lists:
         self.groups = launch.groups
         self.per_chunk = max(1, waves // per_group)
         self.waves = self.per_chunk * per_group
-        self.chunk_fields = replay.IN_GROUP + 2 * self.per_chunk
+        self.chunk_fields = at.IN_GROUP + 2 * self.per_chunk
         self._queues: list[np.ndarray] = []
         self.chunks = np.zeros((0, self.chunk_fields), np.int64)
         self.free_chunks = np.zeros(0, np.int64)
         self.slot_of = np.zeros(self.groups, np.int64)
         self.wavefronts = np.zeros((6, self.groups * per_group), np.int64)
-        self.wavefronts[replay.ARRIVED - replay.NEXT_WAVE] = -1
+        self.wavefronts[at.ARRIVED - at.NEXT_WAVE] = -1
         # A part has a wavefront, and two are made of one before that is free.
         parts = min(self.groups * per_group, RESIDENT_WAVES + self.waves) + 2
-        self.parts = np.zeros((parts, replay.PART_FIELDS), np.int64)
+        self.parts = np.zeros((parts, at.PART_FIELDS), np.int64)
         self.ready, self.free_parts = np.zeros(parts, np.int64), np.arange(parts)
 
     def begin(self) -> None:
-        self.wavefronts[replay.QUEUED - replay.NEXT_WAVE] = 0
+        self.wavefronts[at.QUEUED - at.NEXT_WAVE] = 0
         self.slot_of.fill(-1)
 
     def add_chunk(self) -> None:
@@ -207,7 +208,7 @@ class _Lists:
         self._queues.append(np.empty(self.waves * traced.QUEUE_BYTES, np.uint8))
         chunks = np.zeros((len(self._queues), self.chunk_fields), np.int64)
         chunks[: len(self.chunks)] = self.chunks
-        chunks[-1, replay.MEMORY] = self._queues[-1].ctypes.data
+        chunks[-1, at.MEMORY] = self._queues[-1].ctypes.data
         self.chunks = chunks
         self.free_chunks = np.full(len(chunks), len(chunks) - 1)
 
@@ -266,15 +267,15 @@ class TracedScheduler(TranslatedScheduler):
             self._made_for = made_for
         lists.begin()
         self._stalls.fill(0)
-        state[: replay.ACCESSES] = self._first[: replay.ACCESSES]
-        state[replay.LIMIT :] = self._first[replay.LIMIT :]
+        state[: at.ACCESSES] = self._first[: at.ACCESSES]
+        state[at.LIMIT :] = self._first[at.LIMIT :]
         self._use_transitions()
         self._use_chunks(len(lists.chunks))
         self._use_slots(np.arange(len(self.arena.slots)))
         timeline = watch.timeline
-        state[replay.ADDRESS] = self._memory.address
-        state[replay.CHOOSES], state[replay.NOW] = self.choices is not None, timeline.now
-        state[replay.EARLIER_ACCESSES : replay.LOST_ACCESSES] = (
+        state[at.ADDRESS] = self._memory.address
+        state[at.CHOOSES], state[at.NOW] = self.choices is not None, timeline.now
+        state[at.EARLIER_ACCESSES : at.LOST_ACCESSES] = (
             len(timeline.accesses), len(timeline.spans), len(timeline.samples),
         )  # fmt: skip
         self._memory.begin(lists.waves)
@@ -290,41 +291,41 @@ class TracedScheduler(TranslatedScheduler):
                 launch.table.allocations, *map(np.ndarray.tolist, launch.table.arrays[1:]), strict=True
             )
         ]
-        self._allocations = np.array(rows, np.int64).reshape(-1, replay.ALLOCATION_FIELDS)
+        self._allocations = np.array(rows, np.int64).reshape(-1, at.ALLOCATION_FIELDS)
         self._stalls = np.zeros((len(made.waits), len(KINDS)), np.int64)
         self._enter = replay.runner()
-        self._first = state = np.zeros(replay.STATE_FIELDS, np.int64)
-        state[: replay.TAKEN + 1] = (
+        self._first = state = np.zeros(at.STATE_FIELDS, np.int64)
+        state[: at.TAKEN + 1] = (
             made.blocks.ctypes.data, made.events.ctypes.data, made.kinds.ctypes.data, self.arena.address,
             lists.slot_of.ctypes.data, launch.groups, launch.waves_per_group,
             *(lists.wavefronts.ctypes.data + lists.wavefronts.strides[0] * np.arange(6)),
         )  # fmt: skip
-        state[replay.STALLS] = self._stalls.ctypes.data
-        state[replay.PARTS : replay.CHUNK_WAVES + 1] = (
+        state[at.STALLS] = self._stalls.ctypes.data
+        state[at.PARTS : at.CHUNK_WAVES + 1] = (
             lists.parts.ctypes.data, 0, lists.chunk_fields, lists.ready.ctypes.data, 0, lists.free_parts.ctypes.data,
             len(lists.free_parts), 0, 0, lists.waves,
         )  # fmt: skip
-        state[[replay.PER_CHUNK, replay.MOST_RESIDENT, replay.LIMIT]] = lists.per_chunk, RESIDENT_WAVES, watch.limit
-        state[[replay.CURRENT, replay.CHOSEN]] = -1
-        state[replay.TOTALS : replay.ROUNDS_LEFT] = (
+        state[[at.PER_CHUNK, at.MOST_RESIDENT, at.LIMIT]] = lists.per_chunk, RESIDENT_WAVES, watch.limit
+        state[[at.CURRENT, at.CHOSEN]] = -1
+        state[at.TOTALS : at.ROUNDS_LEFT] = (
             totals.ctypes.data, self._allocations.ctypes.data, len(rows), self._memory.flows.address,
         )  # fmt: skip
 
     def _use_transitions(self) -> None:
         tables = self.translation.plan.transitions
-        self._state[replay.FOLLOWING : replay.STALLS] = *tables.addresses, tables.width
+        self._state[at.FOLLOWING : at.STALLS] = *tables.addresses, tables.width
 
     def _use_chunks(self, free: int) -> None:
         assert self._tables is not None  # sanity check
         state, lists = self._state, self._tables
-        state[replay.CHUNKS], state[replay.FREE_CHUNKS] = lists.chunks.ctypes.data, lists.free_chunks.ctypes.data
-        state[replay.FREE_CHUNKS_COUNT] = free
+        state[at.CHUNKS], state[at.FREE_CHUNKS] = lists.chunks.ctypes.data, lists.free_chunks.ctypes.data
+        state[at.FREE_CHUNKS_COUNT] = free
 
     def _use_slots(self, free: np.ndarray) -> None:
         """Let native code use the slots ``free``, all others being in use."""
         self._slots = np.empty(len(self.arena.slots), np.int64)
         self._slots[: len(free)] = free
-        self._state[replay.FREE_SLOTS], self._state[replay.FREE_SLOTS_COUNT] = self._slots.ctypes.data, len(free)
+        self._state[at.FREE_SLOTS], self._state[at.FREE_SLOTS_COUNT] = self._slots.ctypes.data, len(free)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -338,46 +339,46 @@ class TracedScheduler(TranslatedScheduler):
         state, own = memoryview(self._state), memoryview(self.state_)  # type: ignore[arg-type]
         while True:
             own[execute.BUDGET] = _BUDGET
-            state[replay.ROUNDS_LEFT] = rounds
+            state[at.ROUNDS_LEFT] = rounds
             why = self._enter(self._memory.address)
-            if state[replay.ENDED]:
-                state[replay.ENDED] = self.idle_rounds = 0
+            if state[at.ENDED]:
+                state[at.ENDED] = self.idle_rounds = 0
                 self.patience.restart()
-            if why == replay.ROUND_ENDED:
-                self.round = state[replay.ROUND]
+            if why == at.ROUND_ENDED:
+                self.round = state[at.ROUND]
                 self._yield()
-            elif why == replay.FINISHED:
+            elif why == at.FINISHED:
                 return
             else:
-                own[execute.NEXT] = state[replay.NEXT_GROUP]
-                self._answer(why, state[replay.ARGUMENT])
+                own[execute.NEXT] = state[at.NEXT_GROUP]
+                self._answer(why, state[at.ARGUMENT])
 
     def _answer(self, why: int, argument: int) -> None:
         """Make or do what native code returned for."""
         state, launch, lists = self._state, self.launch, self._tables
         assert lists is not None  # sanity check
-        if why == replay.NEEDS_PYTHON:
+        if why == at.NEEDS_PYTHON:
             group, place = divmod(argument, launch.waves_per_group)
             wave: Wave = self._waves(int(lists.slot_of[group]))[place]
             wave.go_on(self._execute(wave.wavefronts, wave.position))
-        elif why == replay.PAUSE:
-            state[replay.IMPATIENT] = self.patience.exhausted()
+        elif why == at.PAUSE:
+            state[at.IMPATIENT] = self.patience.exhausted()
             self._ran()
-        elif why == replay.CHOOSE:
-            state[replay.CHOSEN] = self._choose()
-        elif why == replay.NEEDS_SLOT:
+        elif why == at.CHOOSE:
+            state[at.CHOSEN] = self._choose()
+        elif why == at.NEEDS_SLOT:
             before = len(self.arena.slots)
             self.arena.grow(launch.groups)
             self._use_slots(np.arange(before, len(self.arena.slots)))
-        elif why == replay.NEEDS_CHUNK:
+        elif why == at.NEEDS_CHUNK:
             lists.add_chunk()
             self._use_chunks(1)
-        elif why == replay.NEEDS_ROOM:
+        elif why == at.NEEDS_ROOM:
             self._memory.make_room(lists.waves)
-        elif why == replay.NEEDS_HEAT:
+        elif why == at.NEEDS_HEAT:
             counts = self.watch_.heat.counts_of(launch.rank, launch.table.allocations[argument])
-            self._allocations[argument, [replay.COUNTS, replay.BUCKETS]] = counts.ctypes.data, counts.shape[1]
-        elif why == replay.NEEDS_STATE:
+            self._allocations[argument, [at.COUNTS, at.BUCKETS]] = counts.ctypes.data, counts.shape[1]
+        elif why == at.NEEDS_STATE:
             self.translation.plan.transitions.fill(argument)
             self._use_transitions()
         else:
@@ -389,12 +390,12 @@ class TracedScheduler(TranslatedScheduler):
         assert lists is not None  # sanity check
         parts = []
         self.last = None
-        for number in lists.ready[: int(state[replay.READY_COUNT])].tolist():
+        for number in lists.ready[: int(state[at.READY_COUNT])].tolist():
             row = lists.parts[number].tolist()
-            chunk = SimpleNamespace(launch=self.launch, index=int(lists.chunks[row[replay.CHUNK], replay.INDEX]))
-            part = SimpleNamespace(number=number, chunk=chunk, turn=row[replay.TURN], wave=[row[replay.HEAD]])
+            chunk = SimpleNamespace(launch=self.launch, index=int(lists.chunks[row[at.CHUNK], at.INDEX]))
+            part = SimpleNamespace(number=number, chunk=chunk, turn=row[at.TURN], wave=[row[at.HEAD]])
             parts.append(part)
-            if row[replay.PART] == state[replay.LATEST]:
+            if row[at.PART] == state[at.LATEST]:
                 self.last = part  # type: ignore[assignment]
         return int(self._pick(min(part.turn for part in parts), parts).number)
 
@@ -410,7 +411,7 @@ class TracedScheduler(TranslatedScheduler):
         """Add what native code has recorded to the timeline of the watch."""
         launch, state, made = self.launch, self._state, self.translation.plan
         timeline, rank, memory = self.watch_.timeline, launch.rank, self._memory
-        timeline.now = int(state[replay.NOW])
+        timeline.now = int(state[at.NOW])
         earlier = len(timeline.accesses)
         accesses, allocations = memory.accesses.used, launch.table.allocations
         timeline.accesses.add_later(
@@ -420,13 +421,13 @@ class TracedScheduler(TranslatedScheduler):
         timeline.spans.add_later(len(spans), lambda: _span_columns(spans, rank, code))
         pairs = memory.flows.pairs.used
         timeline.flows.add_later(len(pairs), lambda: (pairs[:, 0] + earlier, pairs[:, 1] + earlier))
-        if state[replay.REPLACES]:
-            row = state[replay.REPLACING : replay.REPLACING + replay.SAMPLE_FIELDS].tolist()
+        if state[at.REPLACES]:
+            row = state[at.REPLACING : at.REPLACING + at.SAMPLE_FIELDS].tolist()
             timeline.samples.replace_last(Sample(row[0], rank, *row[1:]))
         samples = memory.samples.used
         timeline.samples.add_later(len(samples), lambda: (samples[:, 0], rank, *samples[:, 1:].T))
-        timeline.dropped["accesses"] += int(state[replay.LOST_ACCESSES])
-        timeline.dropped["spans"] += int(state[replay.LOST_SPANS])
+        timeline.dropped["accesses"] += int(state[at.LOST_ACCESSES])
+        timeline.dropped["spans"] += int(state[at.LOST_SPANS])
         stalls = launch.stalls
         for wait, kind in zip(*(index.tolist() for index in self._stalls.nonzero()), strict=True):
             key = KINDS[kind], made.waits[wait]
@@ -462,8 +463,8 @@ def _span_columns(rows: np.ndarray, rank: int, code: Sequence[Any]) -> tuple[Any
     codes, places = np.unique(rows[:, 3], return_inverse=True)
     names, sources = [], []
     for kind, index in zip((codes & 0xFF).tolist(), (codes >> 8).tolist(), strict=True):
-        names.append(code[index].text if kind == replay.WAITING else _SPANS[kind])
-        sources.append("" if kind == replay.TO_END else code[index].source)
+        names.append(code[index].text if kind == at.WAITING else _SPANS[kind])
+        sources.append("" if kind == at.TO_END else code[index].source)
     numbers = places.reshape(-1).tolist()
     return (
         rank, rows[:, 2], list(map(names.__getitem__, numbers)), rows[:, 0], rows[:, 1],

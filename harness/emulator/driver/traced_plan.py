@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import replay
+from harness.emulator.native import replay_state as at
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE, GlobalAccess
 from harness.emulator.program import decode as p
 from harness.emulator.watch import heat
@@ -107,8 +107,8 @@ def plan(program: p.Program, notes: Notes, operations: Mapping[int, int], count:
                 events.append(_event(made, note, instruction, offset, executed, ordered, waits))
         end = block.terminator.index if block.terminator is not None else 0
         blocks.append((first, len(events) - first, ticks, block.end, block.target, block.polls, end))
-    made.blocks = np.array(blocks, np.int64).reshape(-1, replay.BLOCK_FIELDS)
-    made.events = np.array(events, np.int64).reshape(-1, replay.EVENT_FIELDS)
+    made.blocks = np.array(blocks, np.int64).reshape(-1, at.BLOCK_FIELDS)
+    made.events = np.array(events, np.int64).reshape(-1, at.EVENT_FIELDS)
     return made
 
 
@@ -125,12 +125,12 @@ def _event(
     if note.wait is not None:
         made.waits.append(instruction.source)
         begins = len(_OPERATIONS) + waits.index(note.wait)
-        return replay.WAIT, offset, False, -1, 0, begins, len(made.waits) - 1, instruction.index, 0, 0
+        return at.WAIT, offset, False, -1, 0, begins, len(made.waits) - 1, instruction.index, 0, 0
     begins = _OPERATIONS.index(note.kind)
     if isinstance(access, GlobalAccess):
         made.sites.append((access.kind, instruction))
         site, reads = len(made.sites) - 1, access.kind != STORE
         assert executed is not None  # sanity check
-        return replay.ACCESS, offset, True, executed, ordered, begins, site, access.size, _HEAT[access.kind], reads
-    kind = replay.SHARE if note.kind == "lds" else replay.ISSUE
-    return kind, offset, executed is not None, -1, ordered and kind == replay.ISSUE, begins, 0, 0, 0, 0
+        return at.ACCESS, offset, True, executed, ordered, begins, site, access.size, _HEAT[access.kind], reads
+    kind = at.SHARE if note.kind == "lds" else at.ISSUE
+    return kind, offset, executed is not None, -1, ordered and kind == at.ISSUE, begins, 0, 0, 0, 0

@@ -11,7 +11,7 @@ from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.faults import MemoryFault, TimeLimit
 from harness.emulator.listing.parser import parse
-from harness.emulator.native import replay
+from harness.emulator.native import replay_state as at
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.trace import Trace
 from tests.emulator import printing_kernels
@@ -117,7 +117,7 @@ def test_a_queue_that_is_full_stops_a_wavefront(trace, monkeypatch):
         traced.TracedScheduler, "_answer", lambda self, why, x: (begun.append(why), answer(self, why, x))[1]
     )
     same(*(trace(loops, is_native) for is_native in (False, True)))
-    assert replay.NEEDS_SLOT in begun
+    assert at.NEEDS_SLOT in begun
 
 
 def test_the_file_is_the_same(tmp_path, trace):
