@@ -82,13 +82,13 @@ def test_a_generated_mutant_is_tried_again_as_the_gate_runs() -> None:
 
 
 def test_a_change_that_only_some_tests_can_show_meets_these_first() -> None:
+    mutants = listing.all_of(SOURCE)
+
     def first(operator: str, file: str, line: str) -> Stage:
         """Return the first stage of the mutant of a line of the library."""
         lines = (planting.SOURCE / file).read_text(encoding="utf-8").splitlines()
         matching = [
-            each
-            for each in listing.all_of(SOURCE)
-            if (each.operator, each.file) == (operator, file) and line in lines[each.line - 1]
+            each for each in mutants if (each.operator, each.file) == (operator, file) and line in lines[each.line - 1]
         ]
         return stages_of(matching[0])[0]
 
