@@ -31,12 +31,17 @@ from harness import children, locks
 from harness.compiling import compiling
 from harness.errors import CompilerAborted, HarnessError
 from harness.ranks import processes, raised
+from harness.ranks.idle import Idle
 from harness.ranks.stacks import read_from
 
 COMPILE_LIMIT = 120.0
 """Seconds that one compilation may take before its child is killed; a rank waits twice as long for another rank's."""
 
-_POLL = 0.01
+STARTS = 3
+"""Times that one compilation is started, if its child then uses no core: one of the parent's threads may have held a
+lock at the fork, which nothing in the child releases."""
+
+_POLL, _LAP = 0.01, 0.5
 _OUTPUT_END = 2000
 """Characters of the compiler's output that are kept from its beginning, and from its end."""
 
@@ -195,12 +200,18 @@ def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
     """Fill the cache from a forked child. Raises the child's exception, CompilerAborted, or HarnessError for a stall.
 
     This process has the threads of torch.distributed when it forks. That is safe, because the child only calls the
-    compiler and ends by ``os._exit``, and because the wait for it is bounded.
+    compiler and ends by ``os._exit``, and because the wait for it is bounded. A child that a lock stops, which a thread
+    held at the fork, is killed and another one started.
     """
     output = os.memfd_create("iris-harness-compiler-output")
     result = os.memfd_create("iris-harness-compiler-result")
     try:
-        status = _run_child(entry, compile_it, output, result)
+        for _ in range(STARTS):
+            status = _run_child(entry, compile_it, output, result)
+            if status is not None:
+                break
+        else:
+            raise HarnessError(f"the compilation of {entry.name}, started {STARTS} times, used no core each time")
         text = _compiler_output(output)
         if os.WIFSIGNALED(status):
             aborted = CompilerAborted(entry.name, children.describe_exit(status), text)
@@ -219,7 +230,8 @@ def _compile_in_child(entry: _Entry, compile_it: Callable[[], Any]) -> None:
         os.close(result)
 
 
-def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result: int) -> int:
+def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result: int) -> int | None:
+    """Return the wait status of a forked child that compiles, or None for one that used no core and was killed."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -232,12 +244,18 @@ def _run_child(entry: _Entry, compile_it: Callable[[], Any], output: int, result
     try:
         pidfd = processes.open_pidfd(pid)
         try:
-            ended = processes.wait_readable([pidfd], COMPILE_LIMIT)
+            idle, end, ended, stuck = Idle(), time.monotonic() + COMPILE_LIMIT, False, False
+            while not ended and not stuck and (left := end - time.monotonic()) > 0:
+                ended = bool(processes.wait_readable([pidfd], min(_LAP, left)))
+                stuck = not ended and idle.lap([pid])
         finally:
             os.close(pidfd)
     except BaseException:
         _kill(pid)
         raise
+    if stuck:
+        _kill(pid)
+        return None
     if not ended:
         _kill(pid)
         text = _compiler_output(output)

@@ -23,7 +23,7 @@ from triton.language.target_info import is_hip
 from triton.runtime import driver
 
 from harness.errors import CompilerAborted
-from harness.ranks import compile_once
+from harness.ranks import compile_once, idle
 
 TARGET = GPUTarget("hip", "gfx942", 64)
 ARGUMENT = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
@@ -142,6 +142,24 @@ def compile_aborting(env: dict[str, Any], payload: Any) -> None:
         os.abort()
 
     _planted(act, 512)
+
+
+def compile_stuck_once(env: dict[str, Any], payload: Any) -> None:
+    """The first child of each rank's own kernel waits for a lock that the rank holds; the second does not."""
+    lock, forks = threading.Lock(), []
+    lock.acquire()
+    os.register_at_fork(after_in_parent=lambda: forks.append(lock.release() if lock.locked() else None))
+
+    def act() -> None:
+        with lock:  # a child has the state of the lock at its fork
+            pass
+
+    before, idle.SECONDS = idle.SECONDS, 1.0
+    try:
+        _planted(act, 8192 << env["rank"])
+    finally:
+        idle.SECONDS = before
+    assert len(forks) == 2, f"{len(forks)} children were started"
 
 
 def compile_killed(env: dict[str, Any], payload: Any) -> None:

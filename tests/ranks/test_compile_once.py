@@ -155,6 +155,10 @@ def test_a_stalling_compiler_is_an_error_of_the_harness(rig: Rig) -> None:
         assert "copy" in error.message
 
 
+def test_a_compiler_that_waits_for_a_lock_of_its_parent_is_started_again(rig: Rig) -> None:
+    rig.group.call(f"{TARGETS}:compile_stuck_once", deadline=200)
+
+
 def test_what_the_parent_has_to_collect_is_left_to_it(rig: Rig) -> None:
     rig.group.call(f"{TARGETS}:compile_beside_garbage", deadline=200)
 
