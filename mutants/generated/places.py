@@ -28,7 +28,7 @@ class Source:
     """
 
     CALLS = frozenset({"check"})
-    """What the debug build alone executes, and other tests than those of the function around it detect."""
+    """Functions that only the debug build calls: other tests detect a change there than in the function around."""
 
     def __init__(self, text: str) -> None:
         self.text = text

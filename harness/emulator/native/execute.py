@@ -295,10 +295,5 @@ def cycles_per_second() -> float:
 
 @cache
 def runner() -> Callable[[int], int]:
-    """Return ``_run``, compiled or loaded from numba's cache. A call of it releases Python's lock."""
-    with native.compiling_alone():
-        compiled = cfunc(types.int64(types.int64), cache=True, nopython=True)(_run)
-        if not compiled.cache_hits:
-            native._report_progress()
-    run: Callable[[int], int] = compiled.ctypes
-    return run
+    """Return ``_run`` as ``native.entry`` does."""
+    return native.entry(_run)

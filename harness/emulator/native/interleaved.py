@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import cfunc, types
 
 from harness.emulator.native import execute, issuing, race_order, record
 from harness.emulator.native import memory as native
@@ -369,12 +368,5 @@ def _start(s: int, work: int) -> int:
 
 @cache
 def functions() -> tuple[Callable[[int], int], Callable[[int, int], int]]:
-    """Return ``_run`` and ``_start``, compiled or loaded from numba's cache. A call releases Python's lock."""
-    compiled = []
-    with native.compiling_alone():
-        for function, count in ((_run, 1), (_start, 2)):
-            compiled.append(cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function))
-            if not compiled[-1].cache_hits:
-                native._report_progress()
-    run, start = (each.ctypes for each in compiled)
-    return run, start
+    """Return ``_run`` and ``_start`` as ``native.entry`` does."""
+    return native.entry(_run), native.entry(_start)

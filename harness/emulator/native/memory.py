@@ -14,13 +14,14 @@ lanes by local and peer. ``compile_once`` compiles them all, and numba keeps the
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.core.registry import cpu_target
 
 from harness import locks
@@ -457,6 +458,18 @@ def compiling_alone() -> Iterator[None]:
             lock = locks.in_cache(_cache, "emulator-native.lock")
             stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
         yield
+
+
+def entry(function: Callable[..., int]) -> Callable[..., int]:
+    """Return a function of int64 that gives one, compiled or loaded from numba's cache. A call of it releases Python's
+    lock."""
+    count = len(inspect.signature(function).parameters)
+    with compiling_alone():
+        compiled = cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function)
+        if not compiled.cache_hits:
+            _report_progress()
+    called: Callable[..., int] = compiled.ctypes
+    return called
 
 
 def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import njit
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import replay_ahead as ahead
@@ -499,10 +499,5 @@ def _run(address: int) -> int:
 
 @cache
 def runner() -> Callable[[int], int]:
-    """Return ``_run``, compiled or loaded from numba's cache. A call of it releases Python's lock."""
-    with native.compiling_alone():
-        compiled = cfunc(types.int64(types.int64), cache=True, nopython=True)(_run)
-        if not compiled.cache_hits:
-            native._report_progress()
-    run: Callable[[int], int] = compiled.ctypes
-    return run
+    """Return ``_run`` as ``native.entry`` does."""
+    return native.entry(_run)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import cfunc, njit, types
+from numba import njit
 
 from harness.emulator.native import memory as native
 from harness.emulator.native.raw import get64, pointer
@@ -144,10 +144,5 @@ def _survey(control: int) -> int:
 
 @cache
 def survey() -> Callable[[int], int]:
-    """Return ``_survey``, compiled or loaded from numba's cache."""
-    with native.compiling_alone():
-        compiled = cfunc(types.int64(types.int64), cache=True, nopython=True)(_survey)
-        if not compiled.cache_hits:
-            native._report_progress()
-    function: Callable[[int], int] = compiled.ctypes
-    return function
+    """Return ``_survey`` as ``native.entry`` does."""
+    return native.entry(_survey)
