@@ -42,6 +42,7 @@ class Result:
 
     ``levels``: level of the tests -> verdict there, in order, of a mutant of the library: ``killed``, ``survived`` or
     ``timeout``. Empty in results of versions that ran one level, and where the tests have none.
+    ``limit``: the seconds that the mutant had at each level; 0 if that was not recorded.
     ``how``: a wrong ``result`` (or an exception), a ``hang``, a ``fault`` of the device, an error of ``compilation``,
     an error at ``collection``, a failing ``test`` of the harness.
     """
@@ -63,6 +64,7 @@ class Result:
     message: str = ""
     cpu_seconds: float = 0.0
     levels: Mapping[str, str] = field(default_factory=dict)
+    limit: float = 0.0
 
     @property
     def level(self) -> str:
@@ -77,6 +79,7 @@ def result_of(
     message: str = "",
     cpu_seconds: float = 0.0,
     levels: Mapping[str, str] | None = None,
+    limit: float = 0.0,
     **killer: str,
 ) -> Result:
     """Return the result of a mutant. ``killer``: the fields of the failing case."""
@@ -93,6 +96,7 @@ def result_of(
         message=" ".join(message.split())[:MESSAGE],
         cpu_seconds=round(cpu_seconds, 1),
         levels=dict(levels or {}),
+        limit=limit,
         **killer,
     )
 
@@ -115,10 +119,15 @@ class Matrix:
         content["plain"] = [asdict(result) for result in self.plain]
         write_whole(path, json.dumps(content, indent=1) + "\n")
 
-    def known(self, *, plain: bool = False) -> set[tuple[str, str]]:
-        """Return id and change of the mutants that have a result other than an error."""
+    def known(self, limit: float = 0.0, *, plain: bool = False) -> set[tuple[str, str]]:
+        """Return id and change of the mutants whose verdict stays: all but errors, and but those that had less than
+        ``limit`` seconds and were not decided in them."""
         results = self.plain if plain else self.results
-        return {(result.id, result.change) for result in results if result.verdict != ERROR}
+        return {
+            (result.id, result.change)
+            for result in results
+            if result.verdict != ERROR and not (result.verdict == TIMEOUT and result.limit < limit)
+        }
 
     def add(self, result: Result, *, plain: bool = False) -> None:
         """Add a result; it replaces an earlier one of the same mutant."""

@@ -24,12 +24,13 @@ is also the one before, a lock has one user at a time, and a sum is rounded once
 @dataclass(frozen=True)
 class Stage:
     """One run: ``targets`` relative to the project's folder, ``chosen`` for -k, ``ranks`` for --ranks, ``level`` for
-    --level."""
+    --level. ``optional``: if a target no longer exists, the stage is left out."""
 
     targets: tuple[str, ...]
     chosen: str = ""
     ranks: int = 2
     level: str = FIRST
+    optional: bool = False
 
 
 PLAIN = Stage(("mutants/plain",))

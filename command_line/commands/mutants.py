@@ -27,6 +27,7 @@ from harness import devices, runs
 from harness.errors import UsageError
 from harness.files import write_whole
 from mutants import listing, matrix, planting
+from mutants.killers import Killers, in_turns
 from mutants.matrix import Matrix, Result
 from mutants.mutant import BINARY, HARNESS, KINDS, REPORTED, Mutant
 from mutants.page import page, share
@@ -143,7 +144,9 @@ class _Run:
         self._argued = matrix.equivalents()
         self._existing: set[str] = set()
         self._process: Prepared | None = None
+        self._killed_before: list[Result] = []
         self.matrix = self._earlier_or_new()
+        self._killers = Killers([], {})
 
     def everything(self, stop: pool.Stop) -> None:
         """Run all kinds, then the control."""
@@ -212,7 +215,9 @@ class _Run:
     def _run(self, mutants: Sequence[Mutant], stop: pool.Stop) -> None:
         """Run what is left of the mutants: each under the suite, then under the plain suite."""
         suites = (False, True) if self._options["plain"] else (False,)
-        known = {plain: self.matrix.known(plain=plain) for plain in suites}
+        known = {plain: self.matrix.known(self._options["limit"], plain=plain) for plain in suites}
+        by_id = {mutant.id: mutant for mutant in mutants}
+        self._killers = Killers([*self._killed_before, *self.matrix.results], by_id)
         left = [
             (mutant, plain)
             for mutant in mutants
@@ -226,30 +231,32 @@ class _Run:
         thorough, deadline, limit = (self._options[name] for name in ("thorough", "deadline", "limit"))
 
         def trial(mutant: Mutant, plain: bool) -> Trial:
-            stages = (PLAIN,) if plain else stages_of(mutant, thorough=thorough)
+            stages = (PLAIN,) if plain else self._killers.before(mutant, stages_of(mutant, thorough=thorough))
             return Trial(mutant, stages, deadline, limit, self._prepared, plain=plain)
 
-        makers = [partial(trial, mutant, plain) for mutant, plain in left]
+        makers = [partial(trial, mutant, plain) for mutant, plain in in_turns(left, lambda one: one[0])]
         jobs = self._options["jobs"] or measured().cores
         pool.run_trials(makers, jobs, lambda trial, result: self._take(result, plain=trial.plain), stop)
 
     def _control(self, stop: pool.Stop) -> None:
         deadline, limit = self._options["deadline"], self._options["limit"]
+        jobs = self._options["jobs"] or measured().cores
         of_suite = [result for result in self.matrix.results if result.kind not in (BINARY, HARNESS)]
         for results, plain in ((of_suite, False), (self.matrix.plain, True)):
             if stop.signal is None and any(result.nodeid for result in results):
                 self._screen.print("running the tests that killed on an unchanged copy", markup=False)
-                checked = pool.controlled(results, deadline, 4 * limit, self._prepared, stop)
+                checked = pool.controlled(results, jobs, deadline, limit, self._prepared, stop)
                 if stop.signal is None:
                     for result in checked:
                         self.matrix.add(result, plain=plain)
-        jobs = self._options["jobs"] or measured().cores
         of_harness = [result for result in self.matrix.results if result.kind == HARNESS]
         for result in pool.harness_controlled(of_harness, jobs, limit, self._prepared, stop):
             self.matrix.add(result)
 
     def _take(self, result: Result, *, plain: bool = False) -> None:
         self.matrix.add(result, plain=plain)
+        if not plain:
+            self._killers.add(result)
         self._write()
         by = f" by {result.group or result.how}" if result.verdict == matrix.KILLED else ""
         by += f" at {result.level}" if result.level else ""
@@ -275,7 +282,9 @@ class _Run:
             earlier = matrix.read(path)
             if matrix.continued(earlier, new):
                 return earlier
-            self._screen.print(f"{path} is of other sources or settings: starting anew", markup=False)
+            self._killed_before = earlier.results
+            text = "is of other sources or settings: starting anew, and trying first the tests that killed then"
+            self._screen.print(f"{path} {text}", markup=False)
         return new
 
 

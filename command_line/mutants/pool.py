@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from command_line.mutants.prepared import Prepared
-from command_line.mutants.trial import EVIDENCE, LOG, Trial, arguments_of
-from harness import evidence
-from harness.evidence import Verdict
-from mutants import matrix, planting
+from command_line.mutants.trial import Trial
+from mutants import matrix
+from mutants.killers import ranks_of
 from mutants.matrix import Result
-from mutants.mutant import HARNESS, Mutant
+from mutants.mutant import HARNESS, SOURCE, Mutant
 from mutants.selection import FIRST, Stage, stages_of
 
 
@@ -59,25 +55,35 @@ def run_trials(
 
 
 def controlled(
-    results: Sequence[Result], deadline: float, limit: float, prepared: Callable[[], Prepared], stop: Stop
+    results: Sequence[Result],
+    jobs: int,
+    deadline: float,
+    limit: float,
+    prepared: Callable[[], Prepared],
+    stop: Stop,
 ) -> list[Result]:
     """Run every test that killed on an unchanged copy of the library, at the level at which it killed, and return the
     results.
 
-    A kill by a test that does not pass there, or did not end within ``limit`` seconds for all of one level and number
-    of ranks together, becomes an error.
+    ``jobs`` tests run at a time, each at most ``limit`` seconds. A kill by a test that does not pass there becomes an
+    error.
     """
-    killed = [one for one in results if one.nodeid and one.verdict == matrix.KILLED]
-    by_stage: dict[tuple[str, int], set[str]] = {}
-    for one in killed:
-        by_stage.setdefault((one.level or FIRST, _ranks(one.nodeid)), set()).add(one.nodeid)
+    killed = {(one.level or FIRST, one.nodeid) for one in results if one.nodeid and one.verdict == matrix.KILLED}
     bad: dict[tuple[str, str], str] = {}
-    for (level, ranks), nodeids in sorted(by_stage.items()):
-        stage = Stage(tuple(sorted(nodeids)), ranks=ranks, level=level)
-        reasons = _not_passing(stage, deadline, limit, prepared(), stop)
-        bad |= {(level, nodeid): reason for nodeid, reason in reasons.items()}
+
+    def take(trial: Trial, result: Result) -> None:
+        if result.verdict != matrix.SURVIVED:
+            bad[trial.mutant.operator, trial.mutant.id] = result.message or result.verdict
+
+    def unchanged(level: str, nodeid: str) -> Trial:
+        mutant = Mutant(nodeid, SOURCE, level, "__init__.py", 1, 1, 0, "", "")
+        return Trial(mutant, [Stage((nodeid,), ranks=ranks_of(nodeid), level=level)], deadline, limit, prepared)
+
+    run_trials([partial(unchanged, *one) for one in sorted(killed)], jobs, take, stop)
     return [
-        _denied(one, bad[key]) if one in killed and (key := (one.level or FIRST, one.nodeid)) in bad else one
+        _denied(one, bad[key])
+        if one.verdict == matrix.KILLED and (key := (one.level or FIRST, one.nodeid)) in bad
+        else one
         for one in results
     ]
 
@@ -105,41 +111,9 @@ def harness_controlled(
     ]
 
 
-def _ranks(nodeid: str) -> int:
-    """Return the number of ranks of a test, which is in its id."""
-    match = re.search(r"\branks=(\d+)", nodeid)
-    assert match is not None, nodeid  # sanity check: the plugin adds it to every test with ranks
-    return int(match[1])
-
-
 def _denied(result: Result, reason: str) -> Result:
     message = f"the test that killed does not pass on an unchanged copy: {reason}"
     return replace(result, verdict=matrix.ERROR, message=message[: matrix.MESSAGE])
-
-
-def _not_passing(stage: Stage, deadline: float, limit: float, prepared: Prepared, stop: Stop) -> dict[str, str]:
-    """Return the tests of ``stage``, node ids, that do not pass on an unchanged copy, with the reason."""
-    with tempfile.TemporaryDirectory(prefix="iris-harness-control-") as name:
-        folder = Path(name)
-        planting.write_copy(folder, {})
-        arguments = arguments_of(stage, folder / EVIDENCE, deadline)
-        ends = time.monotonic() + limit
-        with prepared.run(arguments, folder, folder / LOG) as suite:
-            while suite.poll() is None and stop.signal is None and time.monotonic() < ends:
-                time.sleep(0.1)
-        records = folder / EVIDENCE
-        recorded = evidence.read(records) if records.is_file() and records.stat().st_size else None
-        passed = {
-            planned.nodeid
-            for planned in (recorded.plan.values() if recorded else ())
-            if recorded and [group.verdict for group in recorded.groups.get(planned.group, [])] == [Verdict.PASS]
-        }
-        messages = {
-            case.nodeid: case.message
-            for case in (recorded.cases if recorded else ())
-            if case.verdict is not Verdict.PASS
-        }
-        return {nodeid: messages.get(nodeid, "it did not run") for nodeid in stage.targets if nodeid not in passed}
 
 
 def _end(trial: Trial, result: Result, running: list[Trial], take: Callable[[Trial, Result], None]) -> None:

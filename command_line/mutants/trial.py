@@ -86,6 +86,8 @@ class Trial:
         self._end_stage()
         if status == FAILED:
             return self._killed()
+        if status == REFUSED and self._stages[0].optional:
+            status = NO_TESTS  # the tests of an earlier run have other names now
         self._tested = self._tested or status != NO_TESTS
         if status == NO_TESTS and self.mutant.kind != HARNESS and (len(self._stages) > 1 or self._tested):
             status = 0  # a stage without a test for this op, or on so few ranks; another one has some
@@ -149,7 +151,7 @@ class Trial:
         levels = dict(self._levels)
         if verdict != matrix.ERROR and self.mutant.kind != HARNESS and not self.plain:
             levels[self._stages[0].level] = verdict
-        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, levels, **killer)
+        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, levels, self._limit, **killer)
 
 
 def arguments_of(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:

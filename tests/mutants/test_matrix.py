@@ -137,3 +137,10 @@ def test_the_page_lists_every_survivor_and_what_killed():
         f"`{ALIVE.id}` `wait() -> pass`",
     ):
         assert wanted in text, text
+
+
+def test_what_was_not_decided_in_time_is_run_again_with_more_time():
+    late = replace(ALIVE, verdict="timeout", limit=60.0)
+    kills = Matrix({}, results=[KILLED, late, replace(late, id="error", verdict="error", limit=600.0)])
+    assert kills.known(60.0) == {(KILLED.id, KILLED.change), (late.id, late.change)}
+    assert kills.known(61.0) == {(KILLED.id, KILLED.change)}

@@ -73,11 +73,11 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     assert error.verdict == matrix.ERROR and "no longer holds" in error.message and error.levels == {}, error
     assert harness.verdict == matrix.KILLED and harness.how == "test" and harness.levels == {}, harness
 
-    assert pool.controlled([killed], 90, 300, lambda: prepared, GOING_ON) == [killed], (
+    assert pool.controlled([killed], 2, 90, 300, lambda: prepared, GOING_ON) == [killed], (
         "the test passes on an unchanged copy"
     )
     other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
-    [denied] = pool.controlled([other], 90, 300, lambda: prepared, GOING_ON)
+    [denied] = pool.controlled([other], 2, 90, 300, lambda: prepared, GOING_ON)
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
 
 
@@ -99,7 +99,25 @@ def test_what_survives_the_first_level_is_tried_at_the_second(prepared):
     assert later.levels == {FIRST: matrix.SURVIVED, SECOND: matrix.KILLED} and later.level == SECOND, later
     assert alive.verdict == matrix.SURVIVED and set(alive.levels.values()) == {matrix.SURVIVED}, alive
     assert list(alive.levels) == [FIRST, SECOND], alive
-    assert pool.controlled([later], 90, 300, lambda: prepared, GOING_ON) == [later]
+    assert pool.controlled([later], 2, 90, 300, lambda: prepared, GOING_ON) == [later]
+
+
+@pytest.mark.slow
+def test_a_killer_that_no_longer_exists_is_left_out(prepared):
+    """Tests of an earlier run may have other names now; those that a list names must exist."""
+    gone = Stage(("conformance/host/test_log_format.py::test_gone[ranks=2]",), optional=True)
+    results = {}
+    trials = [
+        partial(Trial, mutant, stages, 90, 300, lambda: prepared)
+        for mutant, stages in (
+            (killed_by_the_suite(), [gone, LOGGING]),
+            (survivor(), [replace(gone, optional=False), LOGGING]),
+        )
+    ]
+    pool.run_trials(trials, 2, lambda trial, result: results.update({result.id: result}), GOING_ON)
+    killed, refused = results[killed_by_the_suite().id], results[survivor().id]
+    assert killed.verdict == matrix.KILLED and killed.nodeid and killed.limit == 300, killed
+    assert refused.verdict == matrix.ERROR and "test_gone" in refused.message, refused
 
 
 @pytest.mark.slow
