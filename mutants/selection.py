@@ -54,6 +54,7 @@ _ORDER, _GROUPS, _DEBUG = (
 _BY_OPERATOR: tuple[tuple[str, str, Stage], ...] = (
     (r"dtype-int32", r"kernels/.*", _stage("collectives ops", "far")),
     (r"dtype-int32", r"device/triton/tile_collectives\.py", _stage("x", "far")),
+    (r"wait-states", r"device/.*", _CODE),
     # Three members, since two round a sum of narrow floats once in any case.
     (r"dtype-narrow", r"kernels/.*", _stage("collectives", "narrow", 3)),
 )

@@ -118,7 +118,8 @@ def run_again(env, case):
     for k in range(case.calls):
         handles = env.new_groups([sorted(members) for members in groups])
         if calls:
-            handle = handles[groups.index(calls[k].party.members)]
+            # Not by the members' order, which older releases of torch change.
+            [handle] = [handle for handle, members in zip(handles, groups, strict=True) if env.rank in members]
             order = tuple(dist.get_process_group_ranks(handle))
             party = replace(calls[k].party, members=order, handle=handle, place=order.index(env.rank))
             call = replace(calls[k], party=party)

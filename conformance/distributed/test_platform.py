@@ -210,7 +210,10 @@ def run_simulation(env, case):
 
 
 def _check_bases_file(env, findings, environ):
-    """Check that a simulation writes all heap bases into a file with the given prefix, and that others write none."""
+    """Check that a simulation writes all heap bases into a file with the given prefix, and that others write none.
+
+    The names of the file's keys are the library's own, but one that is named ``rank`` is this rank.
+    """
     kept = environ.get(PREFIX)
     with tempfile.TemporaryDirectory() as folder:
         environ.update({PREFIX: f"{folder}/bases"})
@@ -221,7 +224,10 @@ def _check_bases_file(env, findings, environ):
                 files = [path for path in Path(folder).iterdir() if path.name.startswith("bases")]
                 findings.equal(f"files of a rank, simulated {simulated}", len(files), int(simulated))
                 for path in files:
-                    content = json.dumps(json.loads(path.read_text("utf-8")))
+                    stated = json.loads(path.read_text("utf-8"))
+                    content = json.dumps(stated)
+                    if isinstance(stated, dict) and "rank" in stated:
+                        findings.equal(f"rank that {path.name} states", stated["rank"], env.rank)
                     for rank, base in enumerate(iris.get_heap_bases().tolist()):
                         findings.true(f"{path.name} has the heap of rank {rank}", str(base) in content)
                 env.settle()

@@ -28,6 +28,8 @@ else:
     import tomli as tomllib
 
 FOLDER = Path(__file__).parent / "contracts"
+WAIT_STATES = ("gfx942", "gfx950")
+"""Targets whose rules of wait states are known: ``harness.emulator.watch.check.hazards``."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
 
     ``is_own``: the library promises to keep all of it, see ``promises``.
     """
-    lines = [line for code in codes for line in _order(contract, code, is_own)]
+    lines = [line for code in codes for line in (*_order(contract, code, is_own), *_wait_states(code))]
     if is_own:
         lines += _promises(contract, codes)
     return list(dict.fromkeys(lines))
@@ -239,6 +241,23 @@ def _of_flags(
 def _missing(code: Code, contract: Contract, lack: Overtaken, between: str) -> str:
     missing = protocol.MISSING[code.fingerprint.language][lack.lack].get(contract.scope, lack.lack)
     return f"{code.label}: missing {missing} between {between}"
+
+
+# -- hazards -----------------------------------------------------------------------------------------------------------
+
+
+def _wait_states(code: Code) -> Iterator[str]:
+    """Too few wait states, which only inline assembly can have; AMD GPUs then read an old register, without a fault."""
+    if code.fingerprint.arch in WAIT_STATES:
+        # Imported here: on GPUs of other kinds nothing of the emulator is needed.
+        from harness.emulator.faults import MissingWaitStates
+        from harness.emulator.program.decode import decode
+        from harness.emulator.watch.check import Check
+
+        try:
+            decode(code.listing, watch=Check())
+        except MissingWaitStates as fault:
+            yield f"{code.label}: {fault}"
 
 
 # -- what a library promises besides -----------------------------------------------------------------------------------

@@ -72,6 +72,16 @@ def test_a_fault_is_found_in_amdgcn(name):
     check(exchange, AMD, fault, wanted, place)
 
 
+@pytest.mark.parametrize(("states", "wanted"), [(3, "needs 4 wait states"), (4, "")])
+def test_too_few_wait_states_are_found_whoever_wrote_the_library(states, wanted):
+    """Of LLVM's rules: v_readfirstlane_b32 writes the register that v_readlane_b32 takes the lane from, 4 later."""
+    pair = f"\tv_readfirstlane_b32 s0, v1\n\ts_nop {states - 1}\n\tv_readlane_b32 s1, v2, s0\n"
+    text = re.sub(r"^(\s*s_endpgm)", rf"{pair}\1", listing(exchange, AMD), count=1, flags=re.MULTILINE)
+    for is_own in (True, False):
+        lines = judged(text, is_own=is_own)
+        assert (any(wanted in line and line.startswith("exchange (gfx942)") for line in lines)) if wanted else not lines
+
+
 PTX_FAULTS = {
     "no fence": (cut("@first fence.acq_rel.sys;"), "missing fence.acq_rel.sys between the store", HERE),
     "fence of the GPU only": (
