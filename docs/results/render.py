@@ -55,7 +55,7 @@ def stale() -> list[str]:
 
 def mutants_page() -> str:
     """Return the page of the kill matrices."""
-    kinds = ("listed", "source", "reported", "library", "machine-code", "ring", "harness")
+    kinds = ("listed", "listed-rest", "source", "reported", "library", "machine-code", "ring", "harness")
     files = [f"mutants-{kind}.json" for kind in kinds]
     matrices = [matrix.read(DATA / name) for name in files]
     run = sum(len(kills.results) for kills in matrices)
@@ -65,6 +65,12 @@ def mutants_page() -> str:
             "The list of 2026-11-27, on 32 cores, under the tests that it names, with the levels `ci` and `gate` and "
             "60 s for a mutant at each level; without the plain suite, and the tests were not run on an unchanged "
             "copy. The list has four more by now."
+        ),
+        "Listed defects that were left": (
+            "Those of the section above that were not killed, and the four that the list has since, on two cores "
+            "that other work shared, with 600 s for a mutant at each level. The tests that killed passed on an "
+            "unchanged copy. With Triton 3.6, a volatile load is a plain one on AMD GPUs, so two of them could not be "
+            "noticed above."
         ),
         "Generated changes of the library": (
             "All, on 32 cores, with the levels `ci` and `gate`. First each mutant had 60 s at a level; of those that "
