@@ -6,7 +6,6 @@
 003  A group can be destroyed and a new one created with the same ranks.
 """
 
-import time
 from dataclasses import replace
 
 import torch
@@ -20,9 +19,6 @@ from fixtures.requirement import requirement
 from harness.cases import members_of
 
 MARK = 800 * 1024
-LONGEST_PAUSE = 1.0
-"""Most seconds between two reads of the marks: a member that never sets its mark must not keep a core busy until the
-deadline."""
 
 
 def run_alone(env, case):
@@ -45,10 +41,7 @@ def run_alone(env, case):
         if not calls:
             members = members_of(case.group, 0, env.world_size)
             env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
-            pause = 0.002
-            while any(read_word(env, rank, MARK) != 1 for rank in members):
-                time.sleep(pause)
-                pause = min(1.5 * pause, LONGEST_PAUSE)  # each read launches a kernel
+            env.poll(lambda: all(read_word(env, rank, MARK) == 1 for rank in members))
     env.settle()
     return judge(env, case, calls, outputs, findings)
 
