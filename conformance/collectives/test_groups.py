@@ -47,7 +47,21 @@ def run_alone(env, case):
 
 
 def alone_cases(ranks, op):
-    return [COLLECTIVES[op].case(dtype="fp32", m=5, n=70, group="uneven", async_op=late) for late in (False, True)]
+    """Return calls of the group "uneven" with a kernel that the requirement of the op has too; with that of
+    CCL-GROUP-002 if it has none for this group without a protocol for small sizes."""
+    from conformance.collectives.strategies import SMALL, builds_of, simplest
+
+    rows = [
+        (dtype, build)
+        for dtype in ("fp32", "int32", "fp16", "int8", "fp64")
+        for build in builds_of(ranks, op, dtype)
+        if build.groups == ("uneven",) and not build.kernel.protocol
+    ]
+    if rows:
+        case = simplest(ranks, op, *min(rows, key=lambda row: row[1].extent in SMALL))
+    else:
+        case = COLLECTIVES[op].case(dtype="fp32", m=5, n=70, group="uneven")
+    return [replace(case, async_op=late) for late in (False, True)]
 
 
 @requirement("CCL-GROUP-001", cases=alone_cases, ranks=3, race=False, op=COLLECTIVES)
