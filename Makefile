@@ -24,7 +24,8 @@ certify: $(VENV)/.installed
 	@$(VENV)/bin/iris-harness certify --output $(OUTPUT)
 
 #: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
-#: TIMEOUT: the seconds after which a test that hangs fails, so that the others' verdicts are seen; no test needs a tenth of it.
+#: TIMEOUT: the seconds after which a test that hangs fails, so that the others' verdicts are seen. The plan of
+#: the gate needs a quarter of it on two cores, no other test a tenth.
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 

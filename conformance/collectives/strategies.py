@@ -126,12 +126,12 @@ def simplest(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
     in_pad, out_pad, shift, turned = build.layout
     members = max(len(members_of(build.groups[0], rank, ranks)) for rank in range(ranks))
     m, n = of_extent(build.extent, 5, 70, (in_pad, out_pad), bool(turned), members)
-    kernel = build.kernel
-    return COLLECTIVES[op].case(
+    kernel, collective = build.kernel, COLLECTIVES[op]
+    return collective.case(
         dtype=dtype, reduce=build.reduce, m=m, n=n, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
-        swizzle=kernel.swizzle, in_pad=in_pad, out_pad=out_pad, shift=shift, turned=turned, in_place=build.in_place,
-        group=build.groups[0], default=kernel.default, gluon=kernel.gluon, variant=kernel.variant,
-        protocol=kernel.protocol, distribution=build.distribution,
+        swizzle=kernel.swizzle, in_pad=in_pad, out_pad=out_pad, shift=shift, turned=turned,
+        in_place=collective.in_place == ALWAYS or build.in_place, group=build.groups[0], default=kernel.default,
+        gluon=kernel.gluon, variant=kernel.variant, protocol=kernel.protocol, distribution=build.distribution,
     )  # fmt: skip
 
 

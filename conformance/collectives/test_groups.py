@@ -6,7 +6,6 @@
 003  A group can be destroyed and a new one created with the same ranks.
 """
 
-import time
 from dataclasses import replace
 
 import torch
@@ -20,9 +19,6 @@ from fixtures.requirement import requirement
 from harness.cases import members_of
 
 MARK = 800 * 1024
-LONGEST_PAUSE = 1.0
-"""Most seconds between two reads of the marks: a member that never sets its mark must not keep a core busy until the
-deadline."""
 
 
 def run_alone(env, case):
@@ -45,16 +41,27 @@ def run_alone(env, case):
         if not calls:
             members = members_of(case.group, 0, env.world_size)
             env.image.fill(mark, torch.zeros(1, dtype=torch.int32))
-            pause = 0.002
-            while any(read_word(env, rank, MARK) != 1 for rank in members):
-                time.sleep(pause)
-                pause = min(1.5 * pause, LONGEST_PAUSE)  # each read launches a kernel
+            env.poll(lambda: all(read_word(env, rank, MARK) == 1 for rank in members))
     env.settle()
     return judge(env, case, calls, outputs, findings)
 
 
 def alone_cases(ranks, op):
-    return [COLLECTIVES[op].case(dtype="fp32", m=5, n=70, group="uneven", async_op=late) for late in (False, True)]
+    """Return calls of the group "uneven" with a kernel that the requirement of the op has too; with that of
+    CCL-GROUP-002 if it has none for this group without a protocol for small sizes."""
+    from conformance.collectives.strategies import SMALL, builds_of, simplest
+
+    rows = [
+        (dtype, build)
+        for dtype in ("fp32", "int32", "fp16", "int8", "fp64")
+        for build in builds_of(ranks, op, dtype)
+        if build.groups == ("uneven",) and not build.kernel.protocol
+    ]
+    if rows:
+        case = simplest(ranks, op, *min(rows, key=lambda row: row[1].extent in SMALL))
+    else:
+        case = COLLECTIVES[op].case(dtype="fp32", m=5, n=70, group="uneven")
+    return [replace(case, async_op=late) for late in (False, True)]
 
 
 @requirement("CCL-GROUP-001", cases=alone_cases, ranks=3, race=False, op=COLLECTIVES)

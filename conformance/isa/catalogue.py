@@ -1,7 +1,8 @@
-"""Calls of the library whose compiled kernels have a contract: ``CALLS``, one of each kind, and ``REDUCTIONS``.
+"""Calls of the library whose compiled kernels have a contract: ``CALLS``.
 
 A call is made by the rank function that also tests its results, with fixed arguments: 16-byte aligned, whole tiles, 4
-wavefronts. Its name without the language, such as "all_reduce ring" for "all_reduce ring gluon", has the contract.
+wavefronts. Its name without the language, such as "all_reduce ring" for "all_reduce ring gluon", has the contract. So
+has its name without the reduction, such as "all_reduce atomic" for "all_reduce atomic max".
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ROWS, COLUMNS, WARPS = 8, 256, 4
 class Entry:
     """One call. ``run(env)`` makes it on every rank and returns the first difference of its results. ``needs``:
     capabilities of the library. ``waits``: ranks wait for each other in its kernels. ``limit``: the largest number of
-    ranks, 0 if any. ``published``: the published API has it."""
+    ranks, 0 if any. ``published``: the published API has it. ``always``: ISA-CONTRACT-001 makes the call, also where it
+    makes another one with this contract."""
 
     contract: str
     run: Callable[[Env], Any]
@@ -46,6 +48,7 @@ class Entry:
     waits: bool = True
     limit: int = 0
     published: bool = True
+    always: bool = False
 
 
 def _neighbours(env: Env) -> tuple[tuple[int, ...], ...]:
@@ -67,15 +70,18 @@ def _atomic(op: str, sem: str, scope: str, form: str, env: Env) -> Any:
     return history.run(env, case)
 
 
-def _collective(
-    op: str, variant: str, protocol: str, gluon: bool, env: Env, dtype: str = "fp16", reduce: str = "sum"
-) -> Any:
+def _collective(op: str, variant: str, protocol: str, gluon: bool, env: Env) -> Any:
     described = COLLECTIVES[op]
     case = described.case(
-        dtype=dtype, reduce=reduce, m=4 * ROWS, n=COLUMNS, block_m=ROWS, block_n=COLUMNS, warps=WARPS, variant=variant,
+        dtype="fp16", m=4 * ROWS, n=COLUMNS, block_m=ROWS, block_n=COLUMNS, warps=WARPS, variant=variant,
         protocol=protocol, gluon=gluon,
     )  # fmt: skip
     return calls.run(env, case)
+
+
+def _reduction(reduce: str, env: Env) -> Any:
+    # The kernels of CCL-TURNS-001.
+    return calls.run(env, COLLECTIVES["all_reduce"].case(dtype="int32", reduce=reduce, m=5, n=70, variant="atomic"))
 
 
 def _fused(op: str, variant: str, env: Env) -> Any:
@@ -146,6 +152,11 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                     run = partial(_collective, op, fast.name, "ll", language == "gluon")
                     both = (f"ccl.{op}", "ccl.Config(protocol)")
                     yield f"{op} ll {language}", Entry(f"{op} ll", run, both, limit=LOW_LATENCY_MEMBERS)
+    # The atomics besides the addition are other instructions on the memory of other ranks, for AMD GPUs at system scope
+    # loops around a compare-and-swap. Other variants combine values in registers.
+    for reduce in ("max", "min", "band", "bor", "bxor"):
+        entry = Entry("all_reduce atomic", partial(_reduction, reduce), ("ccl.all_reduce",), always=True)
+        yield f"all_reduce atomic {reduce}", entry
     for op, product in PRODUCTS.items():
         for variant in product.variants:
             name = f"{op} {variant}" if len(product.variants) > 1 else op
@@ -170,16 +181,3 @@ ATOMIC_CALLS = {
 
 CALLS = dict(_entries())
 """Name of a call, with its language or form, such as "put context" -> how it is made."""
-
-
-REDUCTIONS = {
-    f"all_reduce atomic {reduce}": Entry(
-        "all_reduce atomic",
-        partial(_collective, "all_reduce", "atomic", "", False, dtype="int32", reduce=reduce),
-        ("ccl.all_reduce",),
-    )
-    for reduce in ("max", "min", "band", "bor", "bxor")
-}
-"""Calls like those of ``CALLS`` whose reductions are other instructions on the memory of other ranks: the atomics
-besides the addition, for AMD GPUs at system scope loops around a compare-and-swap. Other variants combine values in
-registers. ISA-CONTRACT-001 makes these calls; they have no baseline."""

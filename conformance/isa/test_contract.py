@@ -6,7 +6,7 @@ promises more, as the bundled one does, also that: waits in every wavefront befo
 """
 
 from conformance.isa.cases import ContractCase
-from conformance.isa.catalogue import CALLS, REDUCTIONS
+from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import broken, codes_of, contracts, promises
 from fixtures import judged
 from fixtures.findings import Findings
@@ -14,7 +14,7 @@ from fixtures.requirement import requirement
 
 
 def run(env, case):
-    entry, findings = {**CALLS, **REDUCTIONS}[case.call], Findings(env.rank)
+    entry, findings = CALLS[case.call], Findings(env.rank)
     difference = entry.run(env)
     if env.fault is None:
         launches = {launch.hash: launch for launch in env.launched()}
@@ -28,12 +28,12 @@ def run(env, case):
 def cases(ranks):
     """Return a call for each contract about waiting, in Triton and in Gluon by turns: ``iris-harness isa`` has the
     others. ISA-WIDTH-001 and ATOMIC-ORDER-001 are about operations that do not wait. Then the other reductions."""
-    languages = {}
+    languages, always = {}, []
     for name, entry in CALLS.items():
         if entry.waits and _is_offered(entry) and (not entry.limit or ranks <= entry.limit):
-            languages.setdefault(entry.contract, []).append(name)
+            (always if entry.always else languages.setdefault(entry.contract, [])).append(name)
     calls = [names[turn % len(names)] for turn, names in enumerate(languages.values())]
-    return [ContractCase(call) for call in (*calls, *(name for name in REDUCTIONS if _is_offered(REDUCTIONS[name])))]
+    return [ContractCase(call) for call in (*calls, *always)]
 
 
 def _is_offered(entry):

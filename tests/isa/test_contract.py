@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.isa.catalogue import CALLS, REDUCTIONS
+from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import Code, Contract, Own, broken, contracts
 from harness import isa
 from harness.errors import HarnessError
@@ -239,7 +239,6 @@ def test_the_order_of_the_only_atomic_is_part_of_a_contract(fault, wanted):
 
 def test_every_call_of_the_catalogue_has_one_contract_and_every_contract_a_call():
     assert {entry.contract for entry in CALLS.values()} == set(contracts())
-    assert {entry.contract for entry in REDUCTIONS.values()} <= set(contracts())
 
 
 def test_a_wrong_key_is_refused(tmp_path):
