@@ -12,7 +12,12 @@ import triton
 
 from harness.isa import Roots, fingerprint, remote_mismatch
 from harness.isa.compile_only import target
+from harness.isa.flow import words
 from harness.isa.flow.origin import UNKNOWN
+from harness.isa.flow.registers import Registers
+from harness.isa.flow.shared import Shared
+from harness.isa.flow.solve import solve
+from harness.isa.flow.words import Token
 from tests.isa import flow_kernels
 
 ARCHS = {"gfx942": ("hip", "gfx942"), "gfx950": ("hip", "gfx950"), "sm_90": ("cuda", 90)}
@@ -160,3 +165,26 @@ def test_an_address_that_is_made_of_nothing_known_is_no_local_one():
     text = re.sub(r"(?=global_store_dword v\[(\d+):)", r"v_bfrev_b32_e32 v\1, v\1\n\t", code("by_loop", "gfx942"))
     assert "unattributed" in stores(text)
     assert "cannot be followed" in remote_mismatch(fingerprint(text), "store", 16)
+
+
+def test_a_place_is_visited_when_all_ways_to_it_were_followed():
+    # A chain of blocks, each of which may go to the next one by a block at the end of the code, as a call seldom made.
+    length, visits = 40, 0
+
+    def run(key, state):
+        nonlocal visits
+        visits += 1
+        (at, calls), last = key, length - 1
+        if at > last:
+            state[f"s{at}"] = words.of_token(Token("p0"))
+            yield (at - length + 1, calls), state
+        elif at < last:
+            yield (at + 1, calls), state
+            yield (at + length, calls), state
+        else:
+            ends.append(dict(state.words))
+
+    ends = []
+    solve(0, Registers(Shared()), run)
+    assert len(ends[-1]) == length - 1, "not every way was followed to the end"
+    assert visits <= 2 * 2 * length

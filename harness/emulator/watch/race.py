@@ -35,6 +35,7 @@ Native code executes the accesses of translated programs, and judges those that 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
 if TYPE_CHECKING:
+    from harness.emulator.execution.allocations import Table
     from harness.emulator.execution.launch import Chunk, Launch
 
 
@@ -161,13 +163,10 @@ class Race(NativeWatch):
         return self._judge if self.recording is None else self.recording
 
     def start(self, launch: Launch) -> None:
-        facts = Launched(
-            launch.rank,
-            launch.program.name,
-            launch.grid,
-            launch.waves_per_group,
-            lambda address: _place(launch, address),
-        )
+        # Only the table: the launch refers to this watch, and Python does not find cycles through arrays of objects,
+        # such as the pages of the judge's shadow memory.
+        place = functools.partial(_place, launch.table)
+        facts = Launched(launch.rank, launch.program.name, launch.grid, launch.waves_per_group, place)
         state = self._state
         key = state.start(facts) if isinstance(state, HappensBefore) else state.start(facts, launch.table)
         self._launches[id(launch)] = key
@@ -387,11 +386,11 @@ class Race(NativeWatch):
         )
 
 
-def _place(launch: Launch, address: int) -> str:
-    for allocation in launch.table.allocations:
+def _place(table: Table, address: int) -> str:
+    for allocation in table.allocations:
         if allocation.contains(address, 1):
             return f"byte {address - allocation.address} of {allocation.label}"
-    return launch.table.nearest(address)
+    return table.nearest(address)
 
 
 def _effects(

@@ -30,18 +30,21 @@ def follow(shared: Shared, once: Callable[[], None]) -> None:
 def solve(start: int, state: Registers, run: Callable[[Key, Registers], Iterable[tuple[Key, Registers]]]) -> None:
     """Call ``run(key, state)``, which yields what each successor is entered with, until no entry state is new.
 
-    ``run`` may change the state that it is passed.
+    ``run`` may change the state that it is passed. Places are visited in reverse postorder, so that most are visited
+    when all ways to them have been followed: in the order of the listing, whose calls that seldom happen are at its
+    end, each return from one would repeat all that comes after it.
     """
     first: Key = (start, ())
-    entries, visits = {first: state}, {first: 0}
-    waiting, queued = [first], {first}
-    while waiting:
-        key = heapq.heappop(waiting)
-        queued.discard(key)
+    entries, visits = {first: state}, dict.fromkeys([first], 0)
+    waiting = {first}  # entered with a new state since their last visit
+
+    def visit(key: Key) -> list[Key]:
+        """Run a place; return the successors that are entered with a new state."""
+        waiting.discard(key)
         visits[key] = visits.get(key, 0) + 1
         if visits[key] > _MOST_VISITS:
             raise HarnessError(f"the data flow of the listing has no fixed point after {_MOST_VISITS} visits of {key}")
-        inside = entries[key].copy()
+        inside, changed = entries[key].copy(), []
         inside.block = key
         for successor, out in run(key, inside):
             out.shared.edge(key, successor)
@@ -50,6 +53,31 @@ def solve(start: int, state: Registers, run: Callable[[Key, Registers], Iterable
                 entries[successor] = out.copy()
             elif not known.merge(out):
                 continue
-            if successor not in queued:
-                queued.add(successor)
-                heapq.heappush(waiting, successor)
+            changed.append(successor)
+        waiting.update(changed)
+        return changed
+
+    rank = _reverse_postorder(first, visit)
+    queue = [(rank[key], key) for key in waiting]
+    heapq.heapify(queue)
+    while queue:
+        place, key = heapq.heappop(queue)
+        if key in waiting:
+            for successor in visit(key):
+                heapq.heappush(queue, (rank.setdefault(successor, place), successor))
+
+
+def _reverse_postorder(first: Key, visit: Callable[[Key], list[Key]]) -> dict[Key, int]:
+    """Visit each place once, depth first; return the number of each in reverse postorder."""
+    done: list[Key] = []
+    seen, stack = {first}, [(first, iter(visit(first)))]
+    while stack:
+        key, successors = stack[-1]
+        successor = next((each for each in successors if each not in seen), None)
+        if successor is None:
+            stack.pop()
+            done.append(key)
+        else:
+            seen.add(successor)
+            stack.append((successor, iter(visit(successor))))
+    return {key: number for number, key in enumerate(reversed(done))}

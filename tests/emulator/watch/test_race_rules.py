@@ -1,7 +1,11 @@
 """Order of two accesses on gfx942, fence by fence and scope by scope: mode ``race`` on a few instructions."""
 
+import gc
+import weakref
+
 import pytest
 
+from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from harness.emulator.watch.race_order import join
 from harness.emulator.watch.race_report import UNSPECIFIED
@@ -359,6 +363,16 @@ def test_the_same_seed_gives_the_same_report():
     for seed in SEEDS:
         first, second = (race(threads, seed).report() for _ in range(2))
         assert {**first, "message": "", "address": 0} == {**second, "message": "", "address": 0}
+
+
+def test_a_watch_is_freed_with_its_launches():
+    scope = "system"
+    watch = Race(Seeded(0))
+    assert race(message((0, 1), RELEASE[scope], ACQUIRE[scope]), watch=watch) is None
+    alive = weakref.ref(watch)
+    del watch
+    gc.collect()
+    assert alive() is None
 
 
 def test_clocks_join():
