@@ -89,8 +89,38 @@ def test_the_bits_of_the_general_function(code, seed):
     assert different(code, shaped(code, seed)) == 0
 
 
-@pytest.mark.parametrize(("name", "value"), [("_REST", 0), ("_BEYOND", 254 << 23)])
-def test_a_wrong_rounding_is_found(monkeypatch, name, value):
-    """Of the bits below the unit of a large addend's sum, and of an addend too large for an int32."""
+@pytest.mark.parametrize("code", [F16, BF16, XF32])
+def test_a_host_that_rounds_down_before_it_converts(monkeypatch, code):
+    plant(monkeypatch, "converts_down", lambda: False)
+    assert all(different(code, shaped(code, seed)) == 0 for seed in range(10, 15))
+
+
+@pytest.mark.parametrize("exponent", [-149, -130, -100])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_tiny_addend_next_to_great_products(exponent, sign):
+    registers = great_products(exponent, sign)
+    assert different(F16, registers) == 0
+
+
+def great_products(exponent, sign):
+    """Return operands of which one product is 2**28 and the others of its group vanish, and addends of one exponent."""
+    elements = np.full((PAIRS, 64, 4), 2.0**-10, np.float16)
+    elements[:, :16, 0] = 2.0**14
+    registers = elements.view(np.uint32)
+    registers[:8] = np.array(sign * 2.0**exponent, np.float32).view(np.uint32)
+    return registers
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "registers"),
+    [
+        ("_REST", 0, [lambda seed=seed: shaped(F16, seed) for seed in range(10, 30)]),
+        ("_ROOM", 31, [lambda seed=seed: shaped(F16, seed) for seed in range(10, 30)]),
+        ("_DOWN", 8, [lambda seed=seed: shaped(F16, seed) for seed in range(10, 30)]),
+        ("GREATEST", 40, [lambda: great_products(-149, -1)]),
+    ],
+)
+def test_a_wrong_rounding_is_found(monkeypatch, name, value, registers):
+    """Of the bits below the unit of a large addend's sum, of an addend too large for an int32, and of tiny ones."""
     plant(monkeypatch, name, value)
-    assert any(different(F16, shaped(F16, seed)) for seed in range(10, 30))
+    assert any(different(F16, make()) for make in registers)

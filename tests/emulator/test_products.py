@@ -108,16 +108,17 @@ def beside(code, zeros, exponent):
     return registers
 
 
-def test_a_limit_that_is_too_wide_is_found(monkeypatch):
+@pytest.mark.parametrize(("limit", "middle"), [(("LOW", -120), -56), (("HIGH", 120), 40)])
+def test_a_limit_that_is_too_wide_is_found(monkeypatch, limit, middle):
     """Products of elements beyond it cannot be aligned by a power of two in float32."""
-    plant(monkeypatch, "LIMIT", 120)
-    registers = numbers("bf16", 2, np.random.default_rng(1), -56)
+    plant(monkeypatch, *limit)
+    registers = numbers("bf16", 2, np.random.default_rng(1), middle)
     registers[8:16] = 0
     assert different(CODES[4], registers)
 
 
 def test_a_least_exponent_that_is_too_low_is_found(monkeypatch):
-    """An addend cannot be aligned by a power of two in float32."""
+    """An addend cannot be aligned by a power of two in float32, and a product of zero becomes a number."""
     plant(monkeypatch, "LEAST", -126)
     assert different(CODES[4], beside(CODES[4], 0.9, -110))
 

@@ -1,9 +1,9 @@
 """Mode ``check`` in native code: a program's own native code, with operations that check between its instructions.
 
-The operations (``native.checked``) decide nothing that is in doubt: they stop the wavefront, and the interpreter
-executes the instructions with the steps of the mode (``watch.check``), on the undefined bits of this wavefront. So only
-these steps know rules and word faults. A program in which an instruction may use a register too early (``facts``), or
-that has instructions which native code does not check, is interpreted.
+The operations (``native.checked``, ``native.checked_share``) decide nothing that is in doubt: they stop the wavefront,
+and the interpreter executes the instructions with the steps of the mode (``watch.check``), on the undefined bits of
+this wavefront. So only these steps know rules and word faults. A program in which an instruction may use a register
+too early (``facts``), or that has instructions which native code does not check, is interpreted.
 
 Wavefronts run one after the other up to an s_barrier, not instruction by instruction, so of several faults of a kernel
 another one may be raised than in the interpreter.
@@ -23,7 +23,7 @@ from harness.emulator.driver.translated import Heat, TranslatedScheduler
 from harness.emulator.execution.launch import Launch, private_bytes
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction, Listing
-from harness.emulator.native import checked, execute, record
+from harness.emulator.native import checked, checked_share, execute, record
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE, GlobalAccess, LdsAccess, ScalarAccess
 from harness.emulator.operations.table import Native, Step
 from harness.emulator.program import decode as p
@@ -169,7 +169,7 @@ class CheckedTranslator(Translator):
             kind = _KINDS.get(access.kind, checked.ATOMIC)
             places = [word for part in access.parts for word in part]
             return Native(
-                checked.check_share,
+                checked_share.check_share,
                 (
                     access.areg,
                     size,
@@ -240,7 +240,7 @@ class CheckedScheduler(TranslatedScheduler):
         arena = Arena(launch, self.translation, (8 * definitions(launch.program), end - lds_bytes))
         self._config = np.array([waves, lds_bytes, group, defined, records, 0, 0], np.int64)
         arena.context[record.CHECKED] = self._config.ctypes.data
-        checked.prepare()
+        checked_share.prepare()
         return arena
 
     def _grow(self) -> bool:

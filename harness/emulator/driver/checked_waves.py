@@ -6,9 +6,9 @@ import numpy as np
 
 from harness.emulator.driver.arena import Wave
 from harness.emulator.execution.launch import Chunk
-from harness.emulator.native import checked
+from harness.emulator.native import checked, checked_share
 from harness.emulator.watch.check import shadow as registers
-from harness.emulator.watch.check.compiled import COUNT_MASK
+from harness.emulator.watch.check.compiled import COUNT, COUNT_MASK
 from harness.emulator.watch.check.queues import Queues
 from harness.emulator.watch.check.shadow import Shadow, lane_bits
 from harness.emulator.watch.check.share import Share
@@ -16,7 +16,7 @@ from harness.emulator.wavefront.state import LANES, SGPRS, Wavefronts
 
 _ONES = np.uint32(0xFFFFFFFF)
 _SCC = SGPRS
-_COUNT, _SIGN = np.int64(COUNT_MASK), np.int64(-1 << 63)
+_SIGN = np.int64(-1 << 63)
 
 
 class CheckedWave(Wave):
@@ -85,9 +85,9 @@ def _set_of(members: np.ndarray) -> int:
 
 
 class GroupShare(Share):
-    """The state of a work-group's data share after it, see ``native.checked``, in the form that the mode's steps use.
+    """The state of a work-group's data share after it, in the form that the mode's steps use.
 
-    The arrays of ``Share`` are valid between ``begin_exact`` and ``end_exact``.
+    See ``native.checked_share``. The arrays of ``Share`` are valid between ``begin_exact`` and ``end_exact``.
     """
 
     def __init__(self, waves: int, config: np.ndarray, memory: np.ndarray) -> None:
@@ -106,8 +106,8 @@ class GroupShare(Share):
     def begin_exact(self) -> None:
         """Keep records of bytes from now on, and find the undefined bits."""
         if len(self.written):
-            checked.expand_records(*self._places)
-            old = self.written & _COUNT <= self._state[checked.FIRST]
+            checked_share.expand_records(*self._places)
+            old = self.written >> COUNT & COUNT_MASK <= self._state[checked.FIRST]
             self.undefined[:] = np.where(old, np.uint8(0xFF), np.where(self.written < 0, self.undefined, np.uint8(0)))
             self.written &= ~_SIGN
         else:

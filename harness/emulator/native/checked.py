@@ -7,11 +7,8 @@ The *definition* of a register is a word in the record of a wavefront, from the 
 lane in which all of its bits are defined. A scalar register is defined (-1) or may not be (0). ``word_of`` gives the
 place of a register's word.
 
-After the data share of a work-group lie its state (``Group`` below), a byte for each of the share's, 0xFF where it is
-defined, and three records of accesses for each, see ``watch.check.compiled``. A record's count is the number of the
-access among all of the work-groups that used this memory, so old records need not be cleared. A record of a write with
-the sign bit is one of undefined bits. If all accesses are to whole words or dwords, only every second or fourth record
-is used: ``SCALE`` is then 1 or 2, otherwise 0. A work-group of one wavefront has no records.
+After the data share of a work-group lie its state (``Group`` below), and what ``native.checked_share`` keeps of its
+bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import njit, types
+from numba import njit
 
 from harness.emulator.native import memory as native
 from harness.emulator.native import record
@@ -55,13 +52,9 @@ FIELDS = 7
 # ended.
 ACCESSES, FIRST, PUBLISHED, SCALE, RELEASED, PASSED = range(6)
 
-# A record of an access to the data share, as in ``watch.check.compiled``.
-_WAVE, _INSTRUCTION, _FLAGS = 48, 28, 26
-_COUNT_MASK = (1 << _FLAGS) - 1
-_ATOMIC_FLAG = 1
+COUNT_MASK = (1 << 26) - 1
+"""Of the number of an access in a record."""
 READ, WRITE, ATOMIC = 0, 1, 2
-_SHORT = 8
-"""Records from which on loops that are vector instructions take less time."""
 
 
 def group_words(waves: int) -> int:
@@ -70,18 +63,18 @@ def group_words(waves: int) -> int:
 
 
 @_inline
-def _config(wave):
+def config_of(wave):
     return get64(get64(wave + record.CONTEXT) + 8 * record.CHECKED)
 
 
 @_inline
-def _word(config, field):
+def field(config, field):
     return get64(config + 8 * field)
 
 
 @_inline
-def _group(wave, config):
-    return get64(wave + record.SHARE) + _word(config, GROUP)
+def group_of(wave, config):
+    return get64(wave + record.SHARE) + field(config, GROUP)
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------
@@ -92,15 +85,15 @@ def enter(wave, p):
     """A wavefront begins. Parameters: offset of the definitions, address of those at entry, their bytes, and the
     scale at first."""
     copy(wave + get64(p), get64(p + 8), get64(p + 16))
-    config = _config(wave)
-    waves = _word(config, WAVES)
+    config = config_of(wave)
+    waves = field(config, WAVES)
     if get64(wave + record.NUMBER) % waves == 0:
-        group, size = _group(wave, config), _word(config, SHARE_BYTES)
+        group, size = group_of(wave, config), field(config, SHARE_BYTES)
         share = get64(wave + record.SHARE)
         if waves == 1:
-            clear(share + _word(config, DEFINED), size)
-        elif get64(group + 8 * ACCESSES) > _COUNT_MASK >> 1:
-            clear(share + _word(config, RECORDS), 24 * size)
+            clear(share + field(config, DEFINED), size)
+        elif get64(group + 8 * ACCESSES) > COUNT_MASK >> 1:
+            clear(share + field(config, RECORDS), 24 * size)
             put64(group + 8 * ACCESSES, 0)
         before = get64(group + 8 * ACCESSES)
         put64(group + 8 * FIRST, before)
@@ -182,8 +175,8 @@ def forgotten(config, addresses, lanes, lowest, highest, size, stores):
 
     As ``watch.check.compiled.forgotten_bits``: see there. ``addresses`` uint64[64], ``lanes`` bool[64].
     """
-    table = _word(config, REGION_TABLE)
-    for region in range(_word(config, REGIONS)):
+    table = field(config, REGION_TABLE)
+    for region in range(field(config, REGIONS)):
         at = table + 40 * region
         start, length = get64(at), get64(at + 8)
         if highest + np.uint64(size) <= np.uint64(start) or np.uint64(start + length) <= lowest:
@@ -231,8 +224,8 @@ def _misaligned(row, half, low, active):
 def check_global(wave, p):
     """Before an access to global memory. Parameters: the form of its address, its bytes, whether it must be aligned,
     and whether it stores."""
-    config = _config(wave)
-    aligned, regions = get64(p + 48), _word(config, REGIONS)
+    config = config_of(wave)
+    aligned, regions = get64(p + 48), field(config, REGIONS)
     if aligned == 0 and regions == 0:
         return 0
     form, areg, sreg, soffset, offset = get64(p), get64(p + 8), get64(p + 16), get64(p + 24), get64(p + 32)
@@ -281,234 +274,11 @@ def check_scalar(wave, p):
         address += np.uint64(s[soffset])
     if address & np.uint64(3):
         return 1
-    config = _config(wave)
-    table = _word(config, REGION_TABLE)
-    for region in range(_word(config, REGIONS)):
+    config = config_of(wave)
+    table = field(config, REGION_TABLE)
+    for region in range(field(config, REGIONS)):
         start, length = get64(table + 40 * region), get64(table + 40 * region + 8)
         if np.uint64(start) < address + np.uint64(get64(p + 24)) and address < np.uint64(start + length):
-            return 1
-    return 0
-
-
-# -- the data share ----------------------------------------------------------------------------------------------------
-
-
-def _expand(group, records, size):
-    """Keep a record for each byte from now on. ``group``, ``records``: addresses."""
-    scale = get64(group + 8 * SCALE)
-    put64(group + 8 * SCALE, 0)
-    if scale:
-        for i in range(3):
-            table = carray(pointer(records + 8 * size * i), (size,), np.int64)
-            for at in range(size - 1, -1, -1):
-                table[at] = table[at >> scale]
-    return 0
-
-
-_expand_here = _helper(_expand)
-
-
-@_inline
-def _races(last, number, published):
-    """Return True for an access of another wavefront that is not before the last s_barrier."""
-    return (last & _COUNT_MASK) > published and (last >> _WAVE) & 0x7FFF != number + 1
-
-
-@_helper
-def _read(tables, at, count, mine, number, first, published):
-    """Record a read of ``count`` successive records; return False if it may race, or find undefined bytes."""
-    written, read, other_read, _ = tables
-    if count < _SHORT:
-        for i in range(at, at + count):
-            last, before = written[i], read[i]
-            if last < 0 or last & _COUNT_MASK <= first or _races(last, number, published):
-                return False
-            if _races(before, number, published):
-                other_read[i] = mine
-            else:
-                read[i] = mine
-        return True
-    lowest, latest = np.int64(_COUNT_MASK), np.int64(0)
-    for i in range(at, at + count):
-        last = written[i]
-        lowest = min(lowest, -1 if last < 0 else last & _COUNT_MASK)
-        latest = max(latest, last & _COUNT_MASK)
-    if lowest <= first:
-        return False
-    if latest > published:
-        for i in range(at, at + count):
-            if _races(written[i], number, published):
-                return False
-    for i in range(at, at + count):
-        before, other = read[i], other_read[i]
-        another = _races(before, number, published)
-        read[i] = before if another else mine
-        other_read[i] = mine if another else other
-    return True
-
-
-@_helper
-def _write(tables, at, count, mine, number, published):
-    """Record a write of ``count`` successive records; return False if it may race."""
-    written, read, other_read, _ = tables
-    if count < _SHORT:
-        for i in range(at, at + count):
-            if _races(written[i], number, published) or _races(read[i], number, published):
-                return False
-            if _races(other_read[i], number, published):
-                return False
-            written[i] = mine
-        return True
-    latest = np.int64(0)
-    for i in range(at, at + count):
-        latest = max(latest, written[i] & _COUNT_MASK, read[i] & _COUNT_MASK, other_read[i] & _COUNT_MASK)
-    if latest > published:
-        for i in range(at, at + count):
-            if _races(written[i], number, published) or _races(read[i], number, published):
-                return False
-            if _races(other_read[i], number, published):
-                return False
-    for i in range(at, at + count):
-        written[i] = mine
-    return True
-
-
-@_helper
-def _write_same(wave, tables, lane, inner, data, high, size, scale, mine, number, published):
-    """Record a write to which another wavefront has written: it may have written the same value."""
-    written, read, other_read, share = tables
-    v = carray(pointer(wave + record.VECTORS), (256, 64, 2), np.uint32)
-    for i in range(0, size, 1 << scale):
-        at = (inner + i) >> scale
-        register = data + (i >> 2)
-        word = v[register >> 1, lane, register & 1] >> np.uint32(16 if high else 0)
-        racing, same = _races(written[at], number, published), True
-        for k in range(1 << scale):
-            byte = np.uint8((word >> np.uint32(8 * ((i + k) & 3))) & np.uint32(0xFF))
-            if byte != share[inner + i + k]:
-                same = False
-        if racing and same and written[at] >= 0:
-            continue  # wavefronts that hold the same element write the same value
-        if racing or _races(read[at], number, published) or _races(other_read[at], number, published):
-            return False
-        written[at] = mine
-    return True
-
-
-@_helper
-def _exchange(tables, at, count, mine, number, first, published):
-    """Record an atomic; return False if it may race, or find undefined bytes."""
-    written, read, other_read, _ = tables
-    for i in range(at, at + count):
-        last = written[i]
-        if last < 0 or last & _COUNT_MASK <= first:
-            return False
-        if _races(last, number, published) and not (last >> _FLAGS) & _ATOMIC_FLAG:
-            return False
-        if _races(read[i], number, published) or _races(other_read[i], number, published):
-            return False
-        written[i] = mine
-    return True
-
-
-@_helper
-def _touch(wave, config, group, places, offset, data, high, size, kind, instruction, active, bits):
-    """Record one part of an access; return False if the interpreter has to decide."""
-    waves, share_bytes = _word(config, WAVES), _word(config, SHARE_BYTES)
-    number = get64(wave + record.NUMBER) % waves
-    share = get64(wave + record.SHARE)
-    records = share + _word(config, RECORDS)
-    scale = get64(group + 8 * SCALE)
-    if (bits | size) & ((1 << scale) - 1):
-        _expand_here(group, records, share_bytes)
-        scale = 0
-    written = carray(pointer(records), (share_bytes,), np.int64)
-    read = carray(pointer(records + 8 * share_bytes), (share_bytes,), np.int64)
-    other_read = carray(pointer(records + 16 * share_bytes), (share_bytes,), np.int64)
-    tables = written, read, other_read, carray(pointer(share), (share_bytes,), np.uint8)
-    first, published = get64(group + 8 * FIRST), get64(group + 8 * PUBLISHED)
-    flags = _ATOMIC_FLAG if kind == ATOMIC else 0
-    mine = (number + 1) << _WAVE | instruction << _INSTRUCTION | flags << _FLAGS | get64(group + 8 * ACCESSES)
-    lane = 0
-    while lane < 64:
-        if not (active >> lane) & 1:
-            lane += 1
-            continue
-        # Lanes that access successive elements are as one access.
-        begin, start = lane, places[lane]
-        end = start + size
-        lane += 1
-        if kind != ATOMIC:
-            while lane < 64 and (active >> lane) & 1 and places[lane] == end:
-                end += size
-                lane += 1
-            while lane < 64 and (active >> lane) & 1 and places[lane] == end - size:  # they access the same element
-                lane += 1
-        at, count = (start + offset) >> scale, (end - start) >> scale
-        if kind == READ:
-            if not _read(tables, at, count, mine, number, first, published):
-                return False
-        elif kind == ATOMIC:
-            if not _exchange(tables, at, count, mine, number, first, published):
-                return False
-        elif not _write(tables, at, count, mine, number, published):
-            for each in range(begin, lane):
-                inner = places[each] + offset
-                if not _write_same(wave, tables, each, inner, data, high, size, scale, mine, number, published):
-                    return False
-    return True
-
-
-@_helper
-def _define(defined, places, offset, size, kind, active):
-    """Without records: return False if a lane reads undefined bytes; those that it writes become defined."""
-    for lane in range(64):
-        if (active >> lane) & 1:
-            each = carray(pointer(defined + places[lane] + offset), (size,), np.uint8)
-            for i in range(size):
-                if kind == WRITE:
-                    each[i] = np.uint8(0xFF)
-                elif each[i] != 0xFF:
-                    return False
-    return True
-
-
-@Function
-def check_share(wave, p):
-    """Before an access to the data share.
-
-    Parameters: address register, bytes, kind, index of the instruction, whether data is in the upper half, a multiple
-    of which the address must be, the number of parts, and the offset and data register of each.
-    """
-    areg, size, kind, instruction = get64(p), get64(p + 8), get64(p + 16), get64(p + 24)
-    high, alignment, parts = get64(p + 32), get64(p + 40), get64(p + 48)
-    active, config = get64(wave + record.EXEC_BYTES), _config(wave)
-    group, share_bytes = _group(wave, config), _word(config, SHARE_BYTES)
-    row = carray(pointer(wave + record.VECTORS + record.PAIR_BYTES * (areg >> 1)), (64, 2), np.uint32)
-    half = areg & 1
-    places = carray(pointer(wave + record.ADDRESSES), (64,), np.int64)
-    highest, bits = np.int64(0), np.int64(0)
-    for lane in range(64):
-        inner = np.int64(row[lane, half])
-        places[lane] = inner
-        inner &= -((active >> lane) & 1)
-        highest = max(highest, inner)
-        bits |= inner
-    for part in range(parts):
-        offset = get64(p + 56 + 16 * part)
-        if active and (highest + offset + size > share_bytes or (bits | offset) & (alignment - 1)):
-            return 1
-    several = _word(config, WAVES) > 1
-    count = group + 8 * ACCESSES
-    put64(count, get64(count) + 1)
-    for part in range(parts):
-        offset, data = get64(p + 56 + 16 * part), get64(p + 64 + 16 * part)
-        if several:
-            if not _touch(
-                wave, config, group, places, offset, data, high, size, kind, instruction, active, bits | offset
-            ):
-                return 1
-        elif not _define(get64(wave + record.SHARE) + _word(config, DEFINED), places, offset, size, kind, active):
             return 1
     return 0
 
@@ -519,18 +289,18 @@ def check_share(wave, p):
 @Function
 def arrive(wave, p):
     """Before an s_barrier, or s_endpgm. Parameter: the index of its instruction + 1, or - (the index + 1)."""
-    config = _config(wave)
-    waves = _word(config, WAVES)
+    config = config_of(wave)
+    waves = field(config, WAVES)
     number = get64(wave + record.NUMBER) % waves
-    put64(_group(wave, config) + 8 * (PASSED + waves + number), get64(p))
+    put64(group_of(wave, config) + 8 * (PASSED + waves + number), get64(p))
     return 0
 
 
 @Function
 def passed(wave, p):
     """After an s_barrier: the first wavefront releases it, unless they did not all wait at the same one."""
-    config = _config(wave)
-    group, waves = _group(wave, config), _word(config, WAVES)
+    config = config_of(wave)
+    group, waves = group_of(wave, config), field(config, WAVES)
     first = group + 8 * PASSED
     mine = first + 8 * (get64(wave + record.NUMBER) % waves)
     if get64(mine) == get64(group + 8 * RELEASED):
@@ -543,13 +313,3 @@ def passed(wave, p):
         put64(group + 8 * RELEASED, get64(group + 8 * RELEASED) + 1)
     put64(mine, get64(mine) + 1)
     return 0
-
-
-expand_records: Any = njit(cache=True)(_expand)
-_I = types.int64
-_SIGNATURES: dict[Any, tuple[Any, ...]] = {expand_records: (_I, _I, _I)}
-
-
-def prepare() -> None:
-    """Compile the function that Python calls, or load it from the cache."""
-    native.compile_now(_SIGNATURES)

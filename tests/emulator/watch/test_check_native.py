@@ -170,20 +170,44 @@ def test_accesses_before_a_barrier_do_not_race(form):
         run(*write, *turn, "ds_write_b32 v0, v2", "s_endpgm", memory=memory, waves=2, lds=512)
 
 
+@pytest.mark.parametrize("writer", [0, 1])
 @pytest.mark.parametrize("lanes", ["1", "-1"])
 @pytest.mark.parametrize("size", [8, 16, 32])
-def test_a_write_after_reads_of_two_wavefronts(form, native, size, lanes):
-    """The wavefront that writes has read before, as the first one; the other one has read since the last barrier."""
+def test_a_write_after_reads_of_two_wavefronts(form, native, size, lanes, writer):
+    """The wavefront that writes has read before; the other one has read since the last barrier."""
     head = [
         "v_readfirstlane_b32 s6, v0", "s_lshr_b32 s6, s6, 6", "v_and_b32_e32 v0, 63, v0", _EACH,
         "s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .L", "ds_write_b32 v0, v0", "s_waitcnt lgkmcnt(0)", ".L:", "s_barrier",
         f"s_mov_b64 exec, {lanes}", {8: "ds_read_u8 v2, v0", 16: "ds_read_u16 v2, v0", 32: "ds_read_b32 v2, v0"}[size],
         "s_waitcnt lgkmcnt(0)",
     ]  # fmt: skip
-    write = ["s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .Lend", f"ds_write_b{size} v0, v0", "s_waitcnt lgkmcnt(0)", ".Lend:"]
+    write = [
+        f"s_cmp_lg_u32 s6, {writer}", "s_cbranch_scc1 .Lend", f"ds_write_b{size} v0, v0", "s_waitcnt lgkmcnt(0)",
+        ".Lend:",
+    ]  # fmt: skip
     run(*head, "s_barrier", *write, "s_endpgm", waves=2, lds=512)
-    with pytest.raises(LdsRace, match="wavefront 0"):
+    with pytest.raises(LdsRace, match=f"wavefront {writer}"):
         run(*head, "s_sleep 1", *write, "s_endpgm", waves=2, lds=512)  # the other wavefront has its turn
+    assert len(native) == 2 * (form == "native")
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+@pytest.mark.parametrize("second", ["read", "write"])
+def test_an_access_to_what_the_first_wavefront_wrote_since_the_barrier(form, native, second, size):
+    """All of it was defined before the barrier."""
+    data = {32: "v4", 64: "v[4:5]", 128: "v[4:7]"}[size]
+    head = [
+        "v_readfirstlane_b32 s6, v0", "s_lshr_b32 s6, s6, 6", "v_and_b32_e32 v1, 63, v0",
+        f"v_mul_u32_u24_e32 v1, {size // 8}, v1", *(f"v_mov_b32_e32 v{4 + i}, v0" for i in range(4)),
+        "s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .L", f"ds_write_b{size} v1, {data}", "s_waitcnt lgkmcnt(0)", ".L:",
+        "s_barrier", "s_cmp_lg_u32 s6, 0", "s_cbranch_scc1 .Lsecond", f"ds_write_b{size} v1, {data}",
+        "s_waitcnt lgkmcnt(0)", ".Lsecond:",
+    ]  # fmt: skip
+    access = f"ds_write_b{size} v1, {data}" if second == "write" else f"ds_read_b{size} {data}, v1"
+    tail = ["s_cmp_eq_u32 s6, 0", "s_cbranch_scc1 .Lend", access, "s_waitcnt lgkmcnt(0)", ".Lend:", "s_endpgm"]
+    run(*head, "s_barrier", *tail, waves=2, lds=1024)
+    with pytest.raises(LdsRace, match="wavefront 1"):
+        run(*head, *tail, waves=2, lds=1024)
     assert len(native) == 2 * (form == "native")
 
 

@@ -165,7 +165,7 @@ class _Stretch:
     def _emit_loop(self, items: Sequence[Item]) -> int:
         """Emit ALU instructions, as many as can be in one loop over the lanes; return their number.
 
-        A single one is called: that costs less to compile, and little more to execute.
+        A single one with lanes is called: that costs less to compile, and little more to execute.
         """
         loop = _Loop(self.function, self.b, self.wave)
         count = 0
@@ -176,7 +176,7 @@ class _Stretch:
             elif item.instruction is None or not loop.add(item.instruction, self.context):
                 break
             count += 1
-        if count < 2:
+        if count < 2 and (count == 0 or loop.file.uses_lanes):
             loop.drop()
             return 0
         self.b = loop.finish()

@@ -56,16 +56,31 @@ class VectorCode:
         """Return a vector of one int32."""
         return ir.Constant(self.vector(I32), [number] * COLUMNS)
 
-    def splat(self, value: Any) -> Any:
+    def splat(self, value: Any, count: int = COLUMNS) -> Any:
+        kind = ir.VectorType(value.type, count)
         if isinstance(value, ir.Constant):
-            return ir.Constant(self.vector(value.type), [value.constant] * COLUMNS)
-        zeros = ir.Constant(self.vector(value.type), None)
+            return ir.Constant(kind, [value.constant] * count)
+        zeros = ir.Constant(kind, None)
         first = self.b.insert_element(zeros, value, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(first, zeros, ir.Constant(self.vector(I32), None))
+        return self.b.shuffle_vector(first, zeros, ir.Constant(ir.VectorType(I32, count), None))
 
     def shuffle(self, vector: Any, picks: Sequence[int] | np.ndarray) -> Any:
         elements = ir.Constant(ir.VectorType(I32, len(picks)), [int(i) for i in picks])
         return self.b.shuffle_vector(vector, ir.Constant(vector.type, None), elements)
+
+    def gather(self, vectors: Sequence[Any], picks: np.ndarray) -> Any:
+        """Return elements of ``vectors``, which have one length, counted through all of them."""
+        length = vectors[0].type.count
+        sources = np.unique(picks // length)
+        if len(sources) > 2:
+            half = len(picks) // 2
+            parts = [self.gather(vectors, part) for part in (picks[:half], picks[half:])]
+            return self.b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, len(picks)), list(range(len(picks)))))
+        if len(sources) == 1:
+            return self.shuffle(vectors[sources[0]], picks % length)
+        elements = [int(i) for i in picks % length + length * (picks // length == sources[1])]
+        one, other = (vectors[source] for source in sources)
+        return self.b.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, len(picks)), elements))
 
     def max(self, x: Any, y: Any) -> Any:
         return self.b.select(self.b.icmp_signed(">", x, y), x, y)

@@ -15,11 +15,16 @@ from harness.emulator.native import memory as native
 _jit = njit(cache=True, nogil=True)
 _inline = njit(inline="always")
 
-# A record of an access to one byte of LDS: wavefront + 1, instruction, flags, and the wavefront's count of accesses.
-_WAVE, _INSTRUCTION, _FLAGS = 48, 28, 26
-COUNT_MASK = (1 << _FLAGS) - 1
+# A record of an access to one byte of LDS: the wavefront's count of accesses, wavefront + 1, instruction, and flags.
+COUNT, WAVE, INSTRUCTION = 37, 22, 2
+COUNT_MASK, WAVE_MASK, INSTRUCTION_MASK = (1 << 26) - 1, (1 << 15) - 1, (1 << 20) - 1
 ATOMIC_FLAG, COPY_FLAG = 1, 2
 READ, WRITE, ATOMIC = 0, 1, 2
+
+
+@_inline
+def _number(record):
+    return (record >> WAVE & WAVE_MASK) - 1
 
 
 @_inline
@@ -28,9 +33,8 @@ def _unordered(record, ordered):
 
     ``ordered`` int64[2, waves] counts the accesses that are complete, of data share instructions and of copies to LDS.
     """
-    wave = (record >> _WAVE) - 1
-    copy = 1 if (record >> _FLAGS) & COPY_FLAG else 0
-    return (record & COUNT_MASK) > ordered[copy, wave]
+    copy = 1 if record & COPY_FLAG else 0
+    return (record >> COUNT) > ordered[copy, _number(record)]
 
 
 @_jit
@@ -51,7 +55,7 @@ def touch_lds(
         number = wave[w] - first
         base = (wave[w] // waves_per_group - first_group) * group_bytes
         flags = (ATOMIC_FLAG if kind == ATOMIC else 0) | (COPY_FLAG if copy else 0)
-        record = (number + 1) << _WAVE | instruction << _INSTRUCTION | flags << _FLAGS | issued[copy, number]
+        record = issued[copy, number] << COUNT | (number + 1) << WAVE | instruction << INSTRUCTION | flags
         for lane in range(64):
             if not mask[w, lane]:
                 continue
@@ -61,8 +65,8 @@ def touch_lds(
             for i in range(size):
                 byte_at = base + inner + i
                 last = written[byte_at]
-                racing = last != 0 and (last >> _WAVE) - 1 != number and _unordered(last, published)
-                if racing and kind == ATOMIC and (last >> _FLAGS) & ATOMIC_FLAG:
+                racing = last != 0 and _number(last) != number and _unordered(last, published)
+                if racing and kind == ATOMIC and last & ATOMIC_FLAG:
                     racing = False
                 if kind == WRITE and data >= 0:
                     register = data + (i >> 2)
@@ -78,13 +82,13 @@ def touch_lds(
                     return w * 64 + lane
                 if kind == READ:
                     before = read[byte_at]
-                    if before == 0 or (before >> _WAVE) - 1 == number or not _unordered(before, published):
+                    if before == 0 or _number(before) == number or not _unordered(before, published):
                         read[byte_at] = record
                     else:
                         other_read[byte_at] = record
                     continue
                 for reader in (read[byte_at], other_read[byte_at]):
-                    if reader != 0 and (reader >> _WAVE) - 1 != number and _unordered(reader, published):
+                    if reader != 0 and _number(reader) != number and _unordered(reader, published):
                         conflict[0], conflict[1] = reader, inner + i
                         return w * 64 + lane
                 written[byte_at] = record
@@ -203,5 +207,9 @@ def prepare() -> None:
 
 def parts_of(record: int) -> tuple[int, int, bool]:
     """Return a record's wavefront number in its chunk, instruction index, and whether it was a copy to LDS."""
-    flags = record >> _FLAGS & (ATOMIC_FLAG | COPY_FLAG)
-    return (record >> _WAVE) - 1, record >> _INSTRUCTION & (1 << (_WAVE - _INSTRUCTION)) - 1, bool(flags & COPY_FLAG)
+    return (record >> WAVE & WAVE_MASK) - 1, record >> INSTRUCTION & INSTRUCTION_MASK, bool(record & COPY_FLAG)
+
+
+def count_of(record: int) -> int:
+    """Return a record's number of the access among those of its wavefront."""
+    return record >> COUNT

@@ -71,7 +71,7 @@ class Share:
         other = chunk.launch.program.listing.instructions[index]
         inner = wave % chunk.launch.waves_per_group
         wrote = copied or "_read" not in other.mnemonic
-        passed = (record & compiled.COUNT_MASK) <= self.arrived[int(copied), wave]
+        passed = compiled.count_of(record) <= self.arrived[int(copied), wave]
         why = (
             f"it was not waited for ({'vmcnt' if copied else 'lgkmcnt'}) before the s_barrier"
             if passed
