@@ -67,7 +67,7 @@ def _next_shared(maps: int, address: int) -> int:
 
 
 def _shared() -> list[tuple[int, int]]:
-    """Return start and end of all shared mappings, from the list of all mappings: a thousand in a process with torch."""
+    """Return start and end of all shared mappings, from the list of all mappings, which may be a thousand."""
     shared = []
     for line in _MAPS.read_text().splitlines():
         bounds, permissions = line.split(maxsplit=2)[:2]

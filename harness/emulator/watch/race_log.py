@@ -256,9 +256,6 @@ class Log:
         """Return the number of a launch's first thread."""
         return self._firsts[key]
 
-    def create(self, key: int, waves: range) -> None:
-        self._native.append(st.CREATE, key, waves.start, waves.stop)
-
     def finish(self, key: int) -> None:
         self._native.append(st.FINISH, key)
 

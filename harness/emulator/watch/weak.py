@@ -510,6 +510,7 @@ class Weak(NativeWatch):
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
+        self.model.call(issuing.SETTLE, wf.record, 0)  # type: ignore[attr-defined]
         return self.model.call(issuing.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
 
     def blocked(self, wf: Wavefronts) -> bool:

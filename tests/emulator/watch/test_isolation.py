@@ -75,7 +75,7 @@ def test_a_callback_of_the_driver(driver):
 
 @pytest.mark.parametrize("has_query", [True, False])
 def test_a_mapping_that_ends_or_begins_within_an_allocation(monkeypatch, has_query):
-    """Also where Linux cannot be asked about one address."""
+    """Also where Linux lacks the query for one address."""
     if not has_query:
         monkeypatch.setattr(isolation, "_QUERY", 0)
 
