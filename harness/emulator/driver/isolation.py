@@ -34,7 +34,7 @@ def is_private(allocations: Iterable[Allocation]) -> bool:
     bounds = [(each.address, each.end) for each in allocations]
     try:
         with _MAPS.open("rb") as maps:
-            return not any(_next_shared(maps.fileno(), start) < end for start, end in bounds)
+            return not any(_is_shared(maps.fileno(), start, end) for start, end in bounds)
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
@@ -48,22 +48,24 @@ _MAPS = Path("/proc/self/maps")
 _QUERY, _FIELDS = 0xC0686611, "=9Q4I2Q"
 _SHARED, _COVERING_OR_NEXT = 0x08, 0x10
 _UNKNOWN = (errno.ENOTTY, errno.EINVAL)
-_NONE = 1 << 64
 
 
-def _next_shared(maps: int, address: int) -> int:
-    """Return the start of the first shared mapping that ends after ``address``; ``_NONE`` if there is none.
+def _is_shared(maps: int, start: int, end: int) -> bool:
+    """Return whether a part of [start, end) is in a shared mapping. ``maps``: the descriptor of ``_MAPS``.
 
-    ``maps``: the descriptor of ``_MAPS``. Raises an OSError with one of ``_UNKNOWN`` where Linux lacks the request.
+    Raises an OSError with one of ``_UNKNOWN`` where Linux lacks the request.
     """
     size = struct.calcsize(_FIELDS)
-    fields = bytearray(struct.pack(_FIELDS, size, _COVERING_OR_NEXT | _SHARED, address, *12 * (0,)))
-    try:
-        fcntl.ioctl(maps, _QUERY, fields)
-    except FileNotFoundError:
-        return _NONE
-    start: int = struct.unpack(_FIELDS, fields)[3]
-    return start
+    while start < end:
+        fields = bytearray(struct.pack(_FIELDS, size, _COVERING_OR_NEXT, start, *12 * (0,)))
+        try:
+            fcntl.ioctl(maps, _QUERY, fields)
+        except FileNotFoundError:
+            return False
+        first, start, flags = struct.unpack(_FIELDS, fields)[3:6]
+        if flags & _SHARED and first < end:
+            return True
+    return False
 
 
 def _shared() -> list[tuple[int, int]]:

@@ -21,7 +21,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.native.lines import enter, new_store, notice, prune, set_clean, set_dirty, write
+from harness.emulator.native import spans
+from harness.emulator.native.lines import (
+    enter,
+    new_store,
+    notice,
+    prune,
+    set_clean,
+    set_dirty,
+    set_span_clean,
+    span_of,
+    write,
+)
 from harness.emulator.native.raw import copy, get8, get64, put64
 from harness.emulator.native.weak_state import (
     ADDRESS,
@@ -64,6 +75,10 @@ from harness.emulator.native.weak_state import (
     OUTSIDE,
     SEEN_LINE,
     SIZE,
+    SPAN_AT,
+    SPAN_DATA,
+    SPAN_INDICES,
+    SPAN_LINES,
     STORES,
     SYSTEM,
     UNIT,
@@ -283,8 +298,14 @@ def _promote_all(state, unit, agent, scope):
             mine = _same_xcd(own, unit) or (at_agent != NEVER and get64(own + OF_AGENT) == get64(unit + OF_AGENT))
         else:
             mine = get64(own + OF_AGENT) == agent
+        if mine and scope == SYSTEM and get64(store + OF_LINE) == 0:
+            store = _split_dirty(state, store)  # a line remembers what it was before
+            after = get64(store + NEXT_DIRTY)
         if mine and scope != SYSTEM:
-            if at_agent == NEVER:
+            if at_agent == NEVER and get64(store + OF_LINE) == 0:
+                put64(store + AT_AGENT, get64(state + NOW))
+                written += get64(store + SPAN_LINES)
+            elif at_agent == NEVER:
                 _promote(state, store, scope)
                 written += 1
         elif mine and at_agent == NEVER:
@@ -313,16 +334,46 @@ def write_back(state, unit, scope):
 
 
 @helper
-def flush(state, agent):
-    """Perform the release at the end of a kernel: all stores of an agent reach the system."""
+def flush(state, agent, is_last):
+    """Perform the release at the end of a kernel: all stores of an agent reach the system.
+
+    ``is_last``: no wavefront will load anything any more.
+    """
     tick(state)
+    if is_last:
+        _write_spans(state, agent)
     return _promote_all(state, 0, agent, SYSTEM)
+
+
+@helper
+def _write_spans(state, agent):
+    """Let the spans of an agent reach memory."""
+    span = get64(state + FIRST_DIRTY)
+    while span:
+        after = get64(span + NEXT_DIRTY)
+        if get64(span + OF_LINE) == 0 and get64(get64(span + UNIT) + OF_AGENT) == agent:
+            copy(get64(span + SPAN_AT), span + SPAN_DATA, LINE * get64(span + SPAN_LINES))
+            add(state + NOW, get64(span + SPAN_LINES))
+            add(state + CHANGES, get64(span + SPAN_LINES))
+            set_span_clean(state, span)
+        span = after
+
+
+@helper
+def _split_dirty(state, span):
+    """Split a span that has landed; return its first store."""
+    index = get64(span + SPAN_INDICES)
+    spans.split_span(state, span)
+    return get64(get64(state + DIRTY_TABLE) + 8 * index)
 
 
 @helper
 def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
     store = get64(get64(state + DIRTY_TABLE) + 8 * index)
+    if store & 1:
+        spans.split_span(state, span_of(store))
+        store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     tick(state)
     origin, instruction = get64(store + ORIGIN), get64(store + INSTRUCTION)
     _promote_older(state, store, AGENT if get64(store + AT_AGENT) == NEVER else SYSTEM)
@@ -447,6 +498,14 @@ def invalidate(state, unit, scope):
 @helper
 def answered(state, address, size):
     """Take in what the host wrote within [address, address + size) for a kernel that waits for its answer."""
+    store = get64(state + FIRST_DIRTY)
+    while store:
+        after = get64(store + NEXT_DIRTY)
+        if get64(store + OF_LINE) == 0:
+            at = get64(store + SPAN_AT)
+            if at < address + size and address < at + LINE * get64(store + SPAN_LINES):
+                spans.split_span(state, store)
+        store = after
     line = get64(state + FIRST_LINE)
     while line:
         at = get64(line + ADDRESS)

@@ -13,49 +13,32 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import caches, queues
+from harness.emulator.native import caches, queues, spans
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.atomics import _fold32, _fold64
 from harness.emulator.native.execute import Function
-from harness.emulator.native.issuing import (
+from harness.emulator.native.flight_state import (
     ACCESS,
-    ANSWERED,
-    APPEND,
-    ARGUMENTS_BYTES,
     ATOMIC,
-    COMPLETE,
-    CONVERSION,
     COUNT,
-    COUNTED,
     DATA_AT,
     DONE,
-    DROP,
-    FENCE,
     FIRST,
-    FIRST_WRITTEN,
     FLIGHT_BYTES,
-    FLUSH,
-    HALF,
     INVALIDATE,
-    ISSUE,
     LANES,
     LEFT,
-    LINGERS,
     LOAD,
-    MOVE,
-    NEW_FLIGHT,
-    NEW_UNIT,
     NEXT_FLIGHT,
     NEXT_OPERATION,
     NUMBER,
-    NUMPY_FOLD,
     OF_FLIGHT,
     OF_INSTRUCTION,
     OF_KIND,
     OF_SCOPE,
+    OF_SPAN,
     OF_UNIT,
-    OPERATION,
     OPERATION_BYTES,
     OTHER_AT,
     PART_BYTES,
@@ -65,24 +48,49 @@ from harness.emulator.native.issuing import (
     PART_PAST,
     PARTS,
     PARTS_AT,
+    RANGE_AT,
+    RANGE_BYTES,
+    RANGE_START,
+    RECORD,
+    SEGMENTS_AT,
+    STORE,
+    STRIDE,
+    WAVEFRONT,
+    WHOLE,
+    WHOLE_LOADS,
+    WRITE_BACK,
+)  # fmt: skip
+from harness.emulator.native.issuing import (
+    ANSWERED,
+    APPEND,
+    ARGUMENTS_BYTES,
+    COMPLETE,
+    CONVERSION,
+    COUNTED,
+    DROP,
+    FENCE,
+    FIRST_WRITTEN,
+    FLUSH,
+    HALF,
+    ISSUE,
+    LINGERS,
+    MOVE,
+    NEW_FLIGHT,
+    NEW_UNIT,
+    NUMPY_FOLD,
+    OPERATION,
     PASS_FENCE,
     PERFORM,
     PRIVATE,
-    RECORD,
     REGISTER,
-    SEGMENTS_AT,
     SETTLE,
     SIGNED,
     SIZE,
-    STORE,
     STORES_MOVING,
-    STRIDE,
     TARGET,
     TO_SHARE,
     TYPED,
     WAIT,
-    WAVEFRONT,
-    WRITE_BACK,
     WRITTEN,
     deliver,
     deliver_to_share,
@@ -136,6 +144,8 @@ def _perform(state, arguments):
         _perform_part(state, operation, part)
     else:
         _perform_predecessors(state, operation)
+        if get64(operation + WHOLE) and _perform_whole(state, operation):
+            return 0
         for i in range(get64(operation + PARTS)):
             each = get64(operation + PARTS_AT) + PART_BYTES * i
             if get64(each + PART_DONE) == 0:
@@ -178,6 +188,33 @@ def _perform_predecessors(state, operation):
             elif _writes_same_registers(operation, other):
                 _act(state, COMPLETE, other, 0)
         other = get64(other + NEXT_OPERATION)
+
+
+@helper
+def _perform_whole(state, operation):
+    """Perform an access to lines that nothing else concerns, without parts; return False if it has parts now."""
+    if get64(operation + OF_KIND) != LOAD:
+        spans.land(state, operation)
+        finish(state, operation)
+        return True
+    address, size = get64(operation + RANGE_AT), get64(operation + RANGE_BYTES)
+    if not spans.are_untouched(state, address, size, get64(operation + RANGE_START)):
+        spans.split_load(state, operation)
+        return False
+    flight = get64(operation + OF_FLIGHT)
+    if get64(flight + WHOLE_LOADS) > 1:
+        low = address - (address - get64(operation + RANGE_START)) % ws.LINE
+        other = get64(flight + FIRST)
+        while other != operation:
+            if spans.is_whole_load(other, low, address + size):
+                _act(state, COMPLETE, other, 0)
+            other = get64(other + NEXT_OPERATION)
+    put64(operation + LEFT, 0)
+    add(flight + WHOLE_LOADS, -1)
+    put64(operation + DATA_AT, address)
+    finish(state, operation)
+    _return_data(state, operation)
+    return True
 
 
 @helper
@@ -320,6 +357,14 @@ def _return_data(state, operation):
 
 
 @helper
+def _split(state, operation):
+    if get64(operation + OF_KIND) == LOAD:
+        spans.split_load(state, operation)
+    else:
+        spans.split_span(state, get64(operation + OF_SPAN))
+
+
+@helper
 def _wait(state, flight, count):
     """Perform one of the ``count`` oldest operations of a wavefront; return how many of them were not performed."""
     waiting = 0
@@ -366,6 +411,8 @@ def _drift(state, ending):
     if get64(operation + LEFT) == 0:
         return _act(state, COMPLETE, operation, 0)
     n = pick(state, get64(operation + LEFT), ws.WHICH_LINE)
+    if get64(operation + WHOLE):
+        _split(state, operation)
     part = get64(operation + PARTS_AT)
     while True:
         if get64(part + PART_DONE) == 0:
@@ -419,7 +466,7 @@ def _enter(state, request):
         new(state, a, 0, b, ws.WAVE, d, 1, OPERATION_BYTES)
         return 0
     if task == FLUSH:
-        return caches.flush(state, a)
+        return caches.flush(state, a, b)
     if task == ANSWERED:
         return caches.answered(state, a, b)
     if task == NEW_UNIT:  # of agent a, on XCD b, which began at d

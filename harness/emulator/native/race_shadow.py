@@ -14,8 +14,8 @@ from numba import njit
 from harness.emulator.native import race_order as order
 from harness.emulator.native import race_state as st
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.issuing import ATOMIC as ATOMIC_KIND
-from harness.emulator.native.issuing import LOAD, STORE
+from harness.emulator.native.flight_state import ATOMIC as ATOMIC_KIND
+from harness.emulator.native.flight_state import LOAD, STORE
 from harness.emulator.native.raw import call, copy, get64, put32, put64
 from harness.emulator.native.weak_state import allocate, helper
 from harness.emulator.native.words import peek32

@@ -21,7 +21,7 @@ from harness.emulator.native import race_shadow as shadow
 from harness.emulator.native import race_state as st
 from harness.emulator.native import record
 from harness.emulator.native.execute import Function
-from harness.emulator.native.issuing import ATOMIC, LOAD
+from harness.emulator.native.flight_state import ATOMIC, LOAD
 from harness.emulator.native.located import find, lanes_of
 from harness.emulator.native.raw import get64, put64
 from harness.emulator.native.weak_state import add, helper, release

@@ -15,9 +15,9 @@ import numpy as np
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import race_order, race_shadow, race_steps, weak_state
 from harness.emulator.native import race_state as st
-from harness.emulator.native.issuing import ATOMIC as NATIVE_ATOMIC
-from harness.emulator.native.issuing import LOAD as NATIVE_LOAD
-from harness.emulator.native.issuing import STORE as NATIVE_STORE
+from harness.emulator.native.flight_state import ATOMIC as NATIVE_ATOMIC
+from harness.emulator.native.flight_state import LOAD as NATIVE_LOAD
+from harness.emulator.native.flight_state import STORE as NATIVE_STORE
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions, aligned
