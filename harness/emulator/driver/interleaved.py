@@ -66,7 +66,7 @@ class InterleavedScheduler(Scheduler):
         self._translations = translations
         self._state = np.zeros(interleaved.STATE_BYTES >> 3, np.int64)
         self._address = self._state.ctypes.data
-        self._table = np.zeros(0, np.int64)
+        self._table = np.zeros((0, interleaved.ENTRY_BYTES >> 3), np.int64)
         self._running: list[_Running] = []
         self._starting: _Running | None = None
         self._put(interleaved.MODEL, watch.decisions.address)
@@ -171,7 +171,7 @@ class InterleavedScheduler(Scheduler):
     def _reserve(self, wavefronts: int) -> None:
         """Make the table of ready wavefronts large enough."""
         if wavefronts > len(self._table):
-            table = np.zeros(wavefronts, np.int64)
+            table = np.zeros((wavefronts, interleaved.ENTRY_BYTES >> 3), np.int64)
             table[: len(self._table)] = self._table
             self._table = table
             self._put(interleaved.READY, table.ctypes.data)

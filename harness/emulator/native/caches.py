@@ -24,6 +24,7 @@ import numpy as np
 from harness.emulator.native import spans
 from harness.emulator.native.lines import (
     enter,
+    line_of,
     new_store,
     notice,
     prune,
@@ -33,7 +34,7 @@ from harness.emulator.native.lines import (
     span_of,
     write,
 )
-from harness.emulator.native.raw import copy, get8, get64, put64
+from harness.emulator.native.raw import bit_count, copy, get8, get64, put64
 from harness.emulator.native.weak_state import (
     ADDRESS,
     AGE,
@@ -76,7 +77,9 @@ from harness.emulator.native.weak_state import (
     SEEN_LINE,
     SIZE,
     SPAN_AT,
+    SPAN_AT_AGENT,
     SPAN_DATA,
+    SPAN_HELD,
     SPAN_INDICES,
     SPAN_LINES,
     STORES,
@@ -293,19 +296,23 @@ def _promote_all(state, unit, agent, scope):
     n, m, written = 0, 0, 0
     store = get64(state + FIRST_DIRTY)
     while store:
+        if get64(store + OF_LINE) == 0:
+            own = get64(store + UNIT)
+            if get64(own + OF_AGENT) != (get64(unit + OF_AGENT) if unit else agent):
+                store = get64(store + NEXT_DIRTY)
+                continue
+            if scope != SYSTEM:
+                written += _span_to_agent(state, store) if _same_xcd(own, unit) else 0
+                store = get64(store + NEXT_DIRTY)
+                continue
+            store = _split_dirty(state, store)  # a line remembers what it was before
         after, own, at_agent = get64(store + NEXT_DIRTY), get64(store + UNIT), get64(store + AT_AGENT)
         if unit:
             mine = _same_xcd(own, unit) or (at_agent != NEVER and get64(own + OF_AGENT) == get64(unit + OF_AGENT))
         else:
             mine = get64(own + OF_AGENT) == agent
-        if mine and scope == SYSTEM and get64(store + OF_LINE) == 0:
-            store = _split_dirty(state, store)  # a line remembers what it was before
-            after = get64(store + NEXT_DIRTY)
         if mine and scope != SYSTEM:
-            if at_agent == NEVER and get64(store + OF_LINE) == 0:
-                put64(store + AT_AGENT, get64(state + NOW))
-                written += get64(store + SPAN_LINES)
-            elif at_agent == NEVER:
+            if at_agent == NEVER:
                 _promote(state, store, scope)
                 written += 1
         elif mine and at_agent == NEVER:
@@ -352,9 +359,15 @@ def _write_spans(state, agent):
     while span:
         after = get64(span + NEXT_DIRTY)
         if get64(span + OF_LINE) == 0 and get64(get64(span + UNIT) + OF_AGENT) == agent:
-            copy(get64(span + SPAN_AT), span + SPAN_DATA, LINE * get64(span + SPAN_LINES))
-            add(state + NOW, get64(span + SPAN_LINES))
-            add(state + CHANGES, get64(span + SPAN_LINES))
+            n, held = get64(span + SPAN_LINES), get64(span + SPAN_HELD)
+            if bit_count(held) == n:
+                copy(get64(span + SPAN_AT), span + SPAN_DATA, LINE * n)
+            else:
+                for i in range(n):
+                    if held >> i & 1:
+                        copy(get64(span + SPAN_AT) + LINE * i, span + SPAN_DATA + LINE * i, LINE)
+            add(state + NOW, bit_count(held))
+            add(state + CHANGES, bit_count(held))
             set_span_clean(state, span)
         span = after
 
@@ -362,9 +375,23 @@ def _write_spans(state, agent):
 @helper
 def _split_dirty(state, span):
     """Split a span that has landed; return its first store."""
-    index = get64(span + SPAN_INDICES)
+    i = 0
+    while get64(span + SPAN_HELD) >> i & 1 == 0:
+        i += 1
+    index = get64(span + SPAN_INDICES + 8 * i)
     spans.split_span(state, span)
     return get64(get64(state + DIRTY_TABLE) + 8 * index)
+
+
+@helper
+def _span_to_agent(state, span):
+    """Let the stores of a span reach their agent; return how many had not."""
+    reached = 0
+    for i in range(get64(span + SPAN_LINES)):
+        if get64(span + SPAN_HELD) >> i & 1 and get64(span + SPAN_AT_AGENT + 8 * i) == NEVER:
+            put64(span + SPAN_AT_AGENT + 8 * i, get64(state + NOW))
+            reached += 1
+    return reached
 
 
 @helper
@@ -372,7 +399,13 @@ def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
     store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     if store & 1:
-        spans.split_span(state, span_of(store))
+        span = span_of(store)
+        at_agent = span + SPAN_AT_AGENT + 8 * line_of(store)
+        if get64(at_agent) == NEVER:
+            put64(at_agent, tick(state))
+            log(state, EVICTED, 0, get64(span + ORIGIN), get64(span + INSTRUCTION))
+            return 0
+        spans.split_span(state, span)
         store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     tick(state)
     origin, instruction = get64(store + ORIGIN), get64(store + INSTRUCTION)

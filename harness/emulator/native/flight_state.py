@@ -19,8 +19,8 @@ FLIGHT_BYTES = 64
 # performed; bytes from one lane's data to the next one's, 0 if all load the same.
 (NUMBER, OF_FLIGHT, ACCESS, OF_KIND, OF_SCOPE, OF_INSTRUCTION, LANES, DONE, LEFT, PARTS) = range(0, 80, 8)
 (NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES, MOVING_INDEX, STRIDE) = range(80, 144, 8)
-# Of an access to successive bytes, see ``spans``: whether it has no parts yet, the first byte and how many, start and
-# end of the allocation, and the span of a store, or 0.
+# Of an access to successive bytes, see ``spans``: if it has no parts yet, the lines that have not been performed, as a
+# mask; the first byte and how many, start and end of the allocation, and the span of a store, or 0.
 (WHOLE, RANGE_AT, RANGE_BYTES, RANGE_START, RANGE_END, OF_SPAN) = range(144, 192, 8)
 OPERATION_BYTES = 192
 

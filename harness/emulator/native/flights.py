@@ -37,7 +37,6 @@ from harness.emulator.native.flight_state import (
     OF_INSTRUCTION,
     OF_KIND,
     OF_SCOPE,
-    OF_SPAN,
     OF_UNIT,
     OPERATION_BYTES,
     OTHER_AT,
@@ -81,6 +80,7 @@ from harness.emulator.native.issuing import (
     OPERATION,
     PASS_FENCE,
     PERFORM,
+    PERFORM_LINE,
     PRIVATE,
     REGISTER,
     SETTLE,
@@ -131,6 +131,7 @@ def _perform(state, arguments):
     Predecessors are earlier accesses of the compute unit to the same line, an earlier invalidate of the wavefront, and
     an earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
     """
+    # Of PERFORM_LINE, the line's number in the operation, which is whole.
     job, operation, part = get64(arguments), get64(arguments + 8), get64(arguments + 16)
     kind = get64(operation + OF_KIND)
     if job == COMPLETE and kind >= WRITE_BACK:
@@ -142,6 +143,9 @@ def _perform(state, arguments):
     elif job == PERFORM:
         _perform_predecessors(state, operation)
         _perform_part(state, operation, part)
+    elif job == PERFORM_LINE:
+        _perform_predecessors(state, operation)
+        _perform_line(state, operation, part)
     else:
         _perform_predecessors(state, operation)
         if get64(operation + WHOLE) and _perform_whole(state, operation):
@@ -197,24 +201,74 @@ def _perform_whole(state, operation):
         spans.land(state, operation)
         finish(state, operation)
         return True
+    if get64(operation + LEFT) < get64(operation + PARTS):
+        for i in range(get64(operation + PARTS)):
+            _perform_line(state, operation, i)
+        return True
     address, size = get64(operation + RANGE_AT), get64(operation + RANGE_BYTES)
     if not spans.are_untouched(state, address, size, get64(operation + RANGE_START)):
         spans.split_load(state, operation)
         return False
-    flight = get64(operation + OF_FLIGHT)
-    if get64(flight + WHOLE_LOADS) > 1:
-        low = address - (address - get64(operation + RANGE_START)) % ws.LINE
-        other = get64(flight + FIRST)
-        while other != operation:
-            if spans.is_whole_load(other, low, address + size):
-                _act(state, COMPLETE, other, 0)
-            other = get64(other + NEXT_OPERATION)
-    put64(operation + LEFT, 0)
-    add(flight + WHOLE_LOADS, -1)
+    _perform_earlier_whole(state, operation, address, size)
     put64(operation + DATA_AT, address)
+    put64(operation + LEFT, 0)
+    _end_whole_load(state, operation)
+    return True
+
+
+@helper
+def _perform_earlier_whole(state, operation, address, size):
+    """Perform the wavefront's earlier whole loads of the lines of some bytes, which each have one line."""
+    flight = get64(operation + OF_FLIGHT)
+    if get64(flight + WHOLE_LOADS) < 2:
+        return
+    low = address - (address - get64(operation + RANGE_START)) % ws.LINE
+    other = get64(flight + FIRST)
+    while other != operation:
+        if spans.is_whole_load(other, low, address + size):
+            _act(state, COMPLETE, other, 0)
+        other = get64(other + NEXT_OPERATION)
+
+
+@helper
+def _end_whole_load(state, operation):
+    put64(operation + WHOLE, 0)
+    add(get64(operation + OF_FLIGHT) + WHOLE_LOADS, -1)
     finish(state, operation)
     _return_data(state, operation)
-    return True
+
+
+@helper
+def _perform_line(state, operation, i):
+    """Perform the part of an access that is in its line ``i``, if that has not been performed."""
+    if get64(operation + DONE):
+        return
+    if get64(operation + WHOLE) == 0:
+        part = get64(operation + PARTS_AT) + PART_BYTES * i
+        if get64(part + PART_DONE) == 0:
+            _perform_part(state, operation, part)
+        return
+    if get64(operation + WHOLE) >> i & 1 == 0:
+        return
+    if get64(operation + OF_KIND) == LOAD:
+        byte, size = spans.bytes_of(operation, i)
+        _perform_earlier_whole(state, operation, get64(operation + RANGE_AT) + byte, size)
+        if not spans.read_line(state, operation, i):
+            spans.split_load(state, operation)
+            _perform_part(state, operation, get64(operation + PARTS_AT) + PART_BYTES * i)
+            return
+        add(operation + LEFT, -1)
+        if get64(operation + LEFT) == 0:
+            _end_whole_load(state, operation)
+        return
+    flight, instruction = get64(operation + OF_FLIGHT), get64(operation + OF_INSTRUCTION)
+    unit, scope, origin = get64(flight + OF_UNIT), get64(operation + OF_SCOPE), get64(flight + WAVEFRONT)
+    line, data = spans.peel(state, operation, i)
+    caches.store_line(state, unit, line, -1, -1, data, scope, origin, instruction)
+    log(state, ws.LANDS, get64(line + ws.ADDRESS), origin, instruction)
+    add(operation + LEFT, -1)
+    if get64(operation + LEFT) == 0:
+        finish(state, operation)
 
 
 @helper
@@ -357,14 +411,6 @@ def _return_data(state, operation):
 
 
 @helper
-def _split(state, operation):
-    if get64(operation + OF_KIND) == LOAD:
-        spans.split_load(state, operation)
-    else:
-        spans.split_span(state, get64(operation + OF_SPAN))
-
-
-@helper
 def _wait(state, flight, count):
     """Perform one of the ``count`` oldest operations of a wavefront; return how many of them were not performed."""
     waiting = 0
@@ -412,7 +458,11 @@ def _drift(state, ending):
         return _act(state, COMPLETE, operation, 0)
     n = pick(state, get64(operation + LEFT), ws.WHICH_LINE)
     if get64(operation + WHOLE):
-        _split(state, operation)
+        i = 0
+        while get64(operation + WHOLE) >> i & 1 == 0 or n > 0:
+            n -= get64(operation + WHOLE) >> i & 1
+            i += 1
+        return _act(state, PERFORM_LINE, operation, i)
     part = get64(operation + PARTS_AT)
     while True:
         if get64(part + PART_DONE) == 0:

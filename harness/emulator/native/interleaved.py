@@ -20,7 +20,7 @@ from harness.emulator.native.raw import bit_count, call, get64, move, put64
 from harness.emulator.native.weak_state import add, ask, helper, pick
 from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, SLOT, UNIT
 
-# The state, int64 each: the model's state; ready wavefronts in the order in which they are candidates, their number;
+# The state, int64 each: the model's state; the table of ready wavefronts (``ENTRY_BYTES``), and their number;
 # the round, the chosen period or 0, the wavefront that runs or 0, that which ran last, and that which was chosen to run
 # next; the code of the launch whose work-groups start next, or 0; how many wavefronts are resident, and may be.
 (MODEL, READY, COUNT, ROUND, PERIOD, CURRENT, PREVIOUS, CHOSEN, PENDING, RESIDENT, MOST_RESIDENT) = range(0, 88, 8)
@@ -32,6 +32,11 @@ from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, SLOT, 
 # start after those of ``PENDING``.
 EVENTS, LATER = 136, 144
 STATE_BYTES = 152
+
+# An entry of the table of ready wavefronts, which is in the order in which they are candidates: the turn of the
+# wavefront, what orders those of the same turn, the wavefront.
+(ENTRY_TURN, ENTRY_NUMBER, ENTRY_WAVE) = range(0, 24, 8)
+ENTRY_BYTES = 24
 
 # The code of a launch: its rows, its rank, the counters of its segments, work-groups that have started and not ended.
 (ROWS, RANK, WAVES, LANES, GROUPS) = range(0, 40, 8)
@@ -68,9 +73,9 @@ def _place(s, turn, number):
     ready, low, high = get64(s + READY), 0, get64(s + COUNT)
     while low < high:
         middle = (low + high) >> 1
-        other = get64(ready + 8 * middle)
-        its = get64(other + record.TURN)
-        if its < turn or (its == turn and _number(other) < number):
+        entry = ready + ENTRY_BYTES * middle
+        its = get64(entry + ENTRY_TURN)
+        if its < turn or (its == turn and get64(entry + ENTRY_NUMBER) < number):
             low = middle + 1
         else:
             high = middle
@@ -81,25 +86,33 @@ def _place(s, turn, number):
 def _candidates(s, lowest):
     """Return how many ready wavefronts are at most ``SLACK`` turns ahead of the slowest, whose turn is ``lowest``."""
     count = get64(s + COUNT)
-    if count == 0 or get64(get64(get64(s + READY) + 8 * count - 8) + record.TURN) <= lowest + SLACK:
+    if count == 0 or get64(get64(s + READY) + ENTRY_BYTES * (count - 1) + ENTRY_TURN) <= lowest + SLACK:
         return count
     return _place(s, lowest + SLACK + 1, np.int64(0))
 
 
 @helper
 def _enqueue(s, wave):
-    at, count = _place(s, get64(wave + record.TURN), _number(wave)), get64(s + COUNT)
-    place = get64(s + READY) + 8 * at
-    move(place + 8, place, 8 * (count - at))
-    put64(place, wave)
+    turn, number, count = get64(wave + record.TURN), _number(wave), get64(s + COUNT)
+    at = _place(s, turn, number)
+    place = get64(s + READY) + ENTRY_BYTES * at
+    move(place + ENTRY_BYTES, place, ENTRY_BYTES * (count - at))
+    _put(place, turn, number, wave)
     put64(s + COUNT, count + 1)
 
 
 @helper
+def _put(place, turn, number, wave):
+    put64(place + ENTRY_TURN, turn)
+    put64(place + ENTRY_NUMBER, number)
+    put64(place + ENTRY_WAVE, wave)
+
+
+@helper
 def _take(s, index):
-    place, count = get64(s + READY) + 8 * index, get64(s + COUNT) - 1
-    wave = get64(place)
-    move(place, place + 8, 8 * (count - index))
+    place, count = get64(s + READY) + ENTRY_BYTES * index, get64(s + COUNT) - 1
+    wave = get64(place + ENTRY_WAVE)
+    move(place, place + ENTRY_BYTES, ENTRY_BYTES * (count - index))
     put64(s + COUNT, count)
     return wave
 
@@ -107,14 +120,17 @@ def _take(s, index):
 @helper
 def _exchange(s, index, wave):
     """Take a ready wavefront, and enqueue another one."""
-    ready, at = get64(s + READY), _place(s, get64(wave + record.TURN), _number(wave))
-    taken = get64(ready + 8 * index)
+    ready, turn, number = get64(s + READY), get64(wave + record.TURN), _number(wave)
+    at, from_ = _place(s, turn, number), ready + ENTRY_BYTES * index
+    taken = get64(from_ + ENTRY_WAVE)
     if at <= index:
-        move(ready + 8 * at + 8, ready + 8 * at, 8 * (index - at))
+        to = ready + ENTRY_BYTES * at
+        move(to + ENTRY_BYTES, to, ENTRY_BYTES * (index - at))
     else:
         at -= 1
-        move(ready + 8 * index, ready + 8 * index + 8, 8 * (at - index))
-    put64(ready + 8 * at, wave)
+        to = ready + ENTRY_BYTES * at
+        move(from_, from_ + ENTRY_BYTES, ENTRY_BYTES * (at - index))
+    _put(to, turn, number, wave)
     return taken
 
 
@@ -181,7 +197,7 @@ def _next(s):
                 return START
         if get64(s + COUNT) == 0:
             return FINISHED
-        lowest = get64(get64(get64(s + READY)) + record.TURN)
+        lowest = get64(get64(s + READY) + ENTRY_TURN)
         if lowest > get64(s + ROUND):
             put64(s + ROUND, lowest)
             return ROUND_ENDED
@@ -202,7 +218,7 @@ def _pick(s, lowest):
     at = count
     if last and get64(last + record.TURN) <= lowest + SLACK:
         at = _place(s, get64(last + record.TURN), _number(last))
-        if at >= count or get64(ready + 8 * at) != last:
+        if at >= count or get64(ready + ENTRY_BYTES * at + ENTRY_WAVE) != last:
             at = count
     if at < count and period > 1 and pick(model, period, ws.SWITCHES) != 1:
         return _take(s, at)
@@ -217,7 +233,7 @@ def _goes_on(s, wave):
     """Return whether the wavefront that runs continues; otherwise it is ready. Like ``Scheduler._goes_on``."""
     model, turn, lowest = get64(s + MODEL), get64(wave + record.TURN), get64(wave + record.TURN)
     if get64(s + COUNT):
-        lowest = min(lowest, get64(get64(get64(s + READY)) + record.TURN))
+        lowest = min(lowest, get64(get64(s + READY) + ENTRY_TURN))
     if _may_start(s) or lowest > get64(s + ROUND) or turn > lowest + SLACK:
         _enqueue(s, wave)
         return False
@@ -303,6 +319,12 @@ def _run_wavefront(s, wave):
                 why = STOPPED
                 break
             at += 8 * execute.ROW
+        elif operation == execute.RUN:
+            done = call(get64(at + 8 * execute.RUN_FUNCTION), wave, at)
+            at += 8 * execute.ROW * done
+            if done < get64(at - 8 * execute.ROW * done + 8 * execute.RUN_LENGTH):
+                why = STOPPED
+                break
         elif operation == execute.COUNT:
             segment = 8 * get64(at + 16)
             add(waves + segment, 1)

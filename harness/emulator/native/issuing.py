@@ -74,7 +74,7 @@ Python computes the new value of an atomic."""
 (NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
 (APPEND, SETTLE, DROP) = range(12, 15)
 ARGUMENTS_BYTES = 32
-COMPLETE, PASS_FENCE, PERFORM = range(3)
+COMPLETE, PASS_FENCE, PERFORM, PERFORM_LINE = range(4)
 
 
 # -- the operations of a wavefront -------------------------------------------------------------------------------------
@@ -260,8 +260,8 @@ def issue(state, flight, access, launch, prepared):
     if hint >= 0:
         start, end = get64(get64(launch + STARTS) + 8 * hint), get64(get64(launch + ENDS) + 8 * hint)
         # Of earlier loads of one line, those before a whole load are performed before it, without parts.
-        most = 1 if kind == LOAD else 0
-        spans.split_loads(state, flight, range_at - (range_at - start) % ws.LINE, range_at + range_bytes, most)
+        limit = 1 if kind == LOAD else 0
+        spans.split_loads(state, flight, range_at - (range_at - start) % ws.LINE, range_at + range_bytes, limit)
     if kind == STORE and hint >= 0:
         whole_lines = (range_at - start | range_bytes) & ws.LINE - 1 == 0 and get64(access + SCOPE) < ws.AGENT
         if not whole_lines or not spans.are_untouched(state, range_at, range_bytes, start):
@@ -300,7 +300,7 @@ def issue(state, flight, access, launch, prepared):
     put64(operation + PARTS, used)
     put64(operation + LEFT, used)
     if hint >= 0:
-        put64(operation + WHOLE, 1)
+        put64(operation + WHOLE, (1 << used) - 1)
         put64(operation + RANGE_AT, range_at)
         put64(operation + RANGE_BYTES, range_bytes)
         put64(operation + RANGE_START, start)

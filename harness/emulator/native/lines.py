@@ -62,6 +62,8 @@ from harness.emulator.native.weak_state import (
     PREVIOUS_DIRTY,
     SIZE,
     SNAPSHOT,
+    SPAN_AT_AGENT,
+    SPAN_HELD,
     SPAN_INDICES,
     SPAN_LINES,
     STORE_BYTES,
@@ -339,14 +341,17 @@ def line_of(entry):
 def set_span_dirty(state, span):
     _append_dirty(state, span)
     for i in range(get64(span + SPAN_LINES)):
-        put64(span + SPAN_INDICES + 8 * i, _enter_dirty(state, tagged(span, i)))
+        if get64(span + SPAN_HELD) >> i & 1:
+            put64(span + SPAN_AT_AGENT + 8 * i, NEVER)
+            put64(span + SPAN_INDICES + 8 * i, _enter_dirty(state, tagged(span, i)))
 
 
 @helper
 def set_span_clean(state, span):
     _unlink_dirty(state, span)
     for i in range(get64(span + SPAN_LINES)):
-        _leave_dirty(state, get64(span + SPAN_INDICES + 8 * i))
+        if get64(span + SPAN_HELD) >> i & 1:
+            _leave_dirty(state, get64(span + SPAN_INDICES + 8 * i))
 
 
 @helper

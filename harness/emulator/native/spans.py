@@ -40,7 +40,7 @@ from harness.emulator.native.flight_state import (
     WHOLE,
     WHOLE_LOADS,
 )
-from harness.emulator.native.raw import get64, put64
+from harness.emulator.native.raw import bit_count, copy, get64, put64
 from harness.emulator.native.weak_state import add, allocate, helper, log, release
 
 
@@ -107,34 +107,34 @@ def is_whole_load(operation, low, past):
 def _split_load(state, operation):
     address, size = get64(operation + RANGE_AT), get64(operation + RANGE_BYTES)
     start, end = get64(operation + RANGE_START), get64(operation + RANGE_END)
-    _set_split(operation)
+    left = get64(operation + WHOLE)
+    put64(operation + WHOLE, 0)
     add(get64(operation + OF_FLIGHT) + WHOLE_LOADS, -1)
     byte, i = 0, 0
     while byte < size:
         offset = (address + byte - start) & ws.LINE - 1
         length = min(size - byte, ws.LINE - offset)
-        line = find_line(state, address + byte, start, end, 0)
-        _set_part(operation, i, line, byte << 16 | length << 8 | offset)
-        add(line + ws.PENDING, 1)
+        if left >> i & 1:
+            line = find_line(state, address + byte, start, end, 0)
+            _set_part(operation, i, line, byte << 16 | length << 8 | offset)
+            add(line + ws.PENDING, 1)
+        else:
+            _set_performed(operation, i)
         byte += length
         i += 1
 
 
 @helper
-def split_loads(state, flight, low, past, most):
-    """Give the whole loads of a flight that concern lines in [low, past), and more than ``most`` lines, their parts."""
+def split_loads(state, flight, low, past, limit):
+    """Give the whole loads of a flight that concern lines in [low, past) their parts, but not those of at most ``limit``
+    lines."""
     if get64(flight + WHOLE_LOADS) == 0:
         return
     operation = get64(flight + FIRST)
     while operation:
-        if is_whole_load(operation, low, past) and get64(operation + PARTS) > most:
+        if is_whole_load(operation, low, past) and get64(operation + PARTS) > limit:
             _split_load(state, operation)
         operation = get64(operation + NEXT_OPERATION)
-
-
-@helper
-def _set_split(operation):
-    put64(operation + WHOLE, 0)
 
 
 @helper
@@ -145,6 +145,44 @@ def _set_part(operation, i, line, segment):
     put64(part + PART_PAST, i + 1)
     put64(part + PART_DONE, 0)
     put64(get64(operation + SEGMENTS_AT) + 8 * i, segment)
+
+
+@helper
+def _set_performed(operation, i):
+    part = get64(operation + PARTS_AT) + PART_BYTES * i
+    put64(part + PART_LINE, 0)
+    put64(part + PART_DONE, 1)
+
+
+@helper
+def bytes_of(operation, i):
+    """Return the first of the bytes of a whole access that are in its line ``i``, and how many they are."""
+    first = (get64(operation + RANGE_AT) - get64(operation + RANGE_START)) & ws.LINE - 1
+    byte = max(0, ws.LINE * i - first)
+    return byte, min(get64(operation + RANGE_BYTES), ws.LINE * (i + 1) - first) - byte
+
+
+@helper
+def read_line(state, operation, i):
+    """Read the bytes of a whole load that are in its line ``i`` from memory; return False if a line is to be read."""
+    byte, size = bytes_of(operation, i)
+    address = get64(operation + RANGE_AT) + byte
+    if not are_untouched(state, address, size, get64(operation + RANGE_START)):
+        return False
+    copy(get64(operation + DATA_AT) + byte, address, size)
+    put64(operation + WHOLE, get64(operation + WHOLE) & ~(1 << i))
+    return True
+
+
+@helper
+def peel(state, operation, i):
+    """Take line ``i`` from the span of a store in flight; return it, and the address of the data for it."""
+    span = get64(operation + OF_SPAN)
+    low, start = get64(span + ws.SPAN_AT) + ws.LINE * i, get64(span + ws.SPAN_START)
+    line = lines.new_line(state, low, low + ws.LINE, 0)
+    put64(lines.entry_of(state, low, start), line)
+    put64(operation + WHOLE, get64(operation + WHOLE) & ~(1 << i))
+    return line, span + ws.SPAN_DATA + ws.LINE * i
 
 
 @helper
@@ -159,8 +197,6 @@ def new_span(state, operation):
     put64(span + ws.SPAN_START, start)
     put64(span + ws.OF_LINE, 0)
     put64(span + ws.UNIT, get64(flight + OF_UNIT))
-    put64(span + ws.AT_AGENT, ws.NEVER)
-    put64(span + ws.AT_SYSTEM, ws.NEVER)
     put64(span + ws.IS_DIRTY, 0)
     put64(span + ws.ORIGIN, get64(flight + WAVEFRONT))
     put64(span + ws.INSTRUCTION, get64(operation + OF_INSTRUCTION))
@@ -174,10 +210,12 @@ def new_span(state, operation):
 @helper
 def land(state, operation):
     """Let the stores of a span land, one line after the other."""
-    span = get64(operation + OF_SPAN)
-    n, landed = get64(span + ws.SPAN_LINES), get64(state + ws.NOW) + 1
+    span, held, landed = get64(operation + OF_SPAN), get64(operation + WHOLE), get64(state + ws.NOW) + 1
+    n = bit_count(held)
+    put64(operation + WHOLE, 0)
     put64(operation + OF_SPAN, 0)
     put64(span + ws.SPAN_OPERATION, 0)
+    put64(span + ws.SPAN_HELD, held)
     put64(span + ws.LANDED, landed)
     put64(state + ws.NOW, landed)
     log(state, ws.LANDS | (n - 1) << 8, get64(span + ws.SPAN_AT), get64(span + ws.ORIGIN), get64(span + ws.INSTRUCTION))
@@ -190,10 +228,16 @@ def land(state, operation):
 def split_span(state, span):
     """Give the lines of a span to the operation that is going to store to them, or a store each if it has."""
     operation, address, start = get64(span + ws.SPAN_OPERATION), get64(span + ws.SPAN_AT), get64(span + ws.SPAN_START)
-    n, first, last = get64(span + ws.SPAN_LINES), 0, 0
+    first, last, landed = 0, 0, get64(span + ws.LANDED)
+    held = get64(span + ws.SPAN_HELD)
     if operation:
-        _set_split(operation)
-    for i in range(n):
+        held = get64(operation + WHOLE)
+        put64(operation + WHOLE, 0)
+    for i in range(get64(span + ws.SPAN_LINES)):
+        if held >> i & 1 == 0:
+            if operation:
+                _set_performed(operation, i)
+            continue
         low = address + ws.LINE * i
         line = lines.new_line(state, low, low + ws.LINE, 0)
         put64(lines.entry_of(state, low, start), line)
@@ -203,9 +247,10 @@ def split_span(state, span):
             put64(line + ws.PENDING_WRITES, 1)
             continue
         store = lines.new_store(
-            state, get64(span + ws.UNIT), line, -1, -1, span + ws.SPAN_DATA + ws.LINE * i, get64(span + ws.LANDED) + i,
-            get64(span + ws.AT_AGENT), ws.NEVER, get64(span + ws.ORIGIN), get64(span + ws.INSTRUCTION),
+            state, get64(span + ws.UNIT), line, -1, -1, span + ws.SPAN_DATA + ws.LINE * i, landed,
+            get64(span + ws.SPAN_AT_AGENT + 8 * i), ws.NEVER, get64(span + ws.ORIGIN), get64(span + ws.INSTRUCTION),
         )  # fmt: skip
+        landed += 1
         index = get64(span + ws.SPAN_INDICES + 8 * i)
         put64(store + ws.IS_DIRTY, 1)
         put64(store + ws.DIRTY_INDEX, index)

@@ -94,11 +94,14 @@ DATA, STORE_BYTES = 120, 248
 
 # A span: stores of the same wavefront to all bytes of successive lines, which no other access concerns so far. Fields
 # of a store from OF_LINE, which is 0, to INSTRUCTION, with the time when the first line landed, the others landed one
-# after the other; its address and its lines; the operation in flight that makes it, or 0; the start of the allocation;
-# the place of each line in ``DIRTY_TABLE``.
-(SPAN_AT, SPAN_LINES, SPAN_OPERATION, SPAN_START, SPAN_INDICES) = (0, 8, 56, 64, 112)
+# after the other. Its address and its lines; the operation in flight that makes it, or 0; the start of the allocation;
+# the lines that it still has once it has landed, as a mask; for each line the time when it reached its agent, and the
+# place in ``DIRTY_TABLE``.
+(SPAN_AT, SPAN_LINES, SPAN_OPERATION, SPAN_START, SPAN_HELD) = (0, 8, 56, 64, 112)
 MOST_SPAN_LINES = 8
-SPAN_DATA = SPAN_INDICES + 8 * MOST_SPAN_LINES
+SPAN_AT_AGENT = 120
+SPAN_INDICES = SPAN_AT_AGENT + 8 * MOST_SPAN_LINES
+SPAN_DATA = SPAN_INDICES + 8 * MOST_SPAN_LINES + 8
 
 # A compute unit, which has one vector L1: its agent, its XCD within the agent, the times of its last invalidates by the
 # scope of the stores that they made visible, its flights.
