@@ -126,8 +126,8 @@ def _split_load(state, operation):
 
 @helper
 def split_loads(state, flight, low, past, limit):
-    """Give the whole loads of a flight that concern lines in [low, past) their parts, but not those of at most ``limit``
-    lines."""
+    """Give the whole loads of a flight that concern lines in [low, past), and more than ``limit`` of them,
+    their parts."""
     if get64(flight + WHOLE_LOADS) == 0:
         return
     operation = get64(flight + FIRST)
