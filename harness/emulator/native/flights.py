@@ -74,6 +74,7 @@ from harness.emulator.native.issuing import (
     ISSUE,
     LINGERS,
     MOVE,
+    MOVE_NOW,
     NEW_FLIGHT,
     NEW_UNIT,
     NUMPY_FOLD,
@@ -437,9 +438,6 @@ def _drift(state, ending):
 
     ``ending``: whether a kernel's end is due. Returns 0, or -1 if it is to be performed.
     """
-    drift = get64(state + ws.DRIFT)
-    if drift == 0 or pick(state, drift, ws.MOVES_NOW) == 0:
-        return 0
     moves, local = get64(state + ws.MOVES), get64(state + ws.QUEUES_USED)
     evictable = get64(state + ws.DIRTY) if get64(state + ws.EVICTS) else 0
     possible = moves + evictable + local + ending
@@ -491,6 +489,8 @@ def _enter(state, request):
     task, a, b, d = get64(request), get64(request + 8), get64(request + 16), get64(request + 24)
     e = get64(request + 32)
     if task == MOVE:
+        return _drift(state, a) if ws.moves_now(state) else 0
+    if task == MOVE_NOW:
         return _drift(state, a)
     if task == ISSUE:
         return issue(state, a, b, d, e)

@@ -297,7 +297,8 @@ def _end(s, wave):
 def _switch(s, wave):
     """Let memory move, and choose who runs next."""
     model = get64(s + MODEL)
-    if get64(s + MOVED) == 0 and get64(model + ws.DRIFT) and ask(model, issuing.MOVE, get64(s + ENDING), 0, 0, 0) < 0:
+    moves = get64(s + MOVED) == 0 and ws.moves_now(model)
+    if moves and ask(model, issuing.MOVE_NOW, get64(s + ENDING), 0, 0, 0) < 0:
         put64(s + MOVED, 1)
         return KERNEL_END
     put64(s + MOVED, 0)

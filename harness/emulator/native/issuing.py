@@ -50,7 +50,7 @@ from harness.emulator.native.flight_state import (
     WHOLE,
     WHOLE_LOADS,
 )
-from harness.emulator.native.located import find, lanes_of
+from harness.emulator.native.located import find, lanes_of, range_of
 from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, put32, put64
 from harness.emulator.native.weak_state import add, allocate, helper, release
 from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke32, poke64
@@ -72,7 +72,7 @@ Python computes the new value of an atomic."""
 
 # Calls of ``run``.
 (NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
-(APPEND, SETTLE, DROP) = range(12, 15)
+(APPEND, SETTLE, DROP, MOVE_NOW) = range(12, 16)
 ARGUMENTS_BYTES = 32
 COMPLETE, PASS_FENCE, PERFORM, PERFORM_LINE = range(4)
 
@@ -157,6 +157,10 @@ def _gather(wave, register, words, lanes, target):
     if register & 1 == 0 and words & 1 == 0:
         for i in range(0, words, 2):
             place, at = _register(wave, register + i), target + 4 * i
+            if lanes == -1:
+                for lane in range(64):
+                    poke64(np.uint64(at + 4 * words * lane), np.uint64(get64(place + 8 * lane)))
+                continue
             for lane in range(64):
                 if lanes >> lane & 1:
                     poke64(np.uint64(at), np.uint64(get64(place + 8 * lane)))
@@ -191,6 +195,10 @@ def deliver(wave, register, size, signed, half, lanes, data, stride):
     if data and register & 1 == 0 and size & 7 == 0:
         for i in range(0, size >> 2, 2):
             place, at = _register(wave, register + i), data + 4 * i
+            if lanes == -1:
+                for lane in range(64):
+                    put64(place + 8 * lane, np.int64(peek64(np.uint64(at + stride * lane))))
+                continue
             for lane in range(64):
                 if lanes >> lane & 1:
                     put64(place + 8 * lane, np.int64(peek64(np.uint64(at))))
@@ -198,6 +206,10 @@ def deliver(wave, register, size, signed, half, lanes, data, stride):
         return
     for i in range(max(1, size >> 2)):
         first, at = _register(wave, register + i), data + 4 * i
+        if data and size >= 4 and lanes == -1:
+            for lane in range(64):
+                put32(first + 8 * lane, np.int64(peek32(np.uint64(at + stride * lane))))
+            continue
         for lane in range(64):
             if not lanes >> lane & 1:
                 continue
@@ -249,13 +261,14 @@ def issue(state, flight, access, launch, prepared):
             lanes |= np.int64(takes[lane]) << lane
     site = get64(access + SITE)
     add(get64(launch + EXECUTIONS) + 8 * site, 1)
-    same = kind == LOAD and conversion == PLAIN and _is_same(takes, at)
-    range_at, range_bytes, hint = np.int64(0), np.int64(0), np.int64(-1)
-    if count and kind != ATOMIC and conversion == PLAIN and get64(state + ws.OUTSIDE) == 0:
-        range_at, range_bytes = _range(takes, at, size, same)
-        if range_bytes:
-            starts, ends, known = get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS)
-            hint = find(starts, ends, known, range_at, range_bytes)
+    range_at, step, hint = np.int64(0), np.int64(-1), np.int64(-1)
+    if count and kind != ATOMIC and conversion == PLAIN:
+        range_at, step = range_of(takes, at, count, size)
+    same = kind == LOAD and step >= 0 and (step == 0 or count == 1)
+    range_bytes = size if same else count * size
+    if (same or step > 0) and get64(state + ws.OUTSIDE) == 0:
+        starts, ends, known = get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS)
+        hint = find(starts, ends, known, range_at, range_bytes)
     start, end = np.int64(0), np.int64(0)
     if hint >= 0:
         start, end = get64(get64(launch + STARTS) + 8 * hint), get64(get64(launch + ENDS) + 8 * hint)
@@ -357,34 +370,6 @@ def issue(state, flight, access, launch, prepared):
         past += some
         put64(part + PART_PAST, past)
     return operation
-
-
-@helper
-def _is_same(takes, at):
-    """Return whether all lanes that access memory access the same address."""
-    first = -1
-    for lane in range(64):
-        if takes[lane]:
-            if first < 0:
-                first = lane
-            elif at[lane] != at[first]:
-                return False
-    return True
-
-
-@helper
-def _range(takes, at, size, same):
-    """Return the address and the number of the bytes that an access concerns, 0 of them if they are not successive in
-    the order of the lanes. ``same``: all lanes access the first one's."""
-    first, expected = np.uint64(0), np.uint64(0)
-    for lane in range(64):
-        if takes[lane]:
-            if expected == 0:
-                first = expected = at[lane]
-            if at[lane] != expected:
-                return np.int64(0), np.int64(0)
-            expected += np.uint64(0 if same else size)
-    return np.int64(first), np.int64(size) if same else np.int64(expected - first)
 
 
 @helper

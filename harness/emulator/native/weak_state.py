@@ -220,3 +220,10 @@ def pick(state, n, decision):
     if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
         return n - 1
     return choice
+
+
+@helper
+def moves_now(state):
+    """Decide whether memory moves by itself at this instruction."""
+    drift = get64(state + DRIFT)
+    return drift != 0 and pick(state, drift, MOVES_NOW) != 0
