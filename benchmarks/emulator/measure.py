@@ -132,6 +132,8 @@ def _use_native_code(program: Program) -> None:
     if isinstance(program.heat, single.Heat):
         if not program.heat.done:
             program.heat.use()
+        if isinstance(program.heat, single.Rows) and program.heat.rows is not None:
+            program.heat.rows.use_runs()
     elif program.heat is not None:
         program.heat.force(True)
 

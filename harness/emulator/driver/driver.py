@@ -264,12 +264,13 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
         finally:
             _running = None
             standstill.moves()
+            elapsed = time.thread_time() - start
             for launch in launches:
                 if isinstance(launch.program.heat, Heat):
-                    launch.program.heat.spent += time.thread_time() - start
+                    launch.program.heat.spent += elapsed
         for launch in launches:
             if isinstance(launch.program.heat, single.Heat):
-                launch.program.heat.ran(launch)
+                launch.program.heat.ran(launch, elapsed / len(launches))
 
     def _native_scheduler(self, launch: Launch) -> TranslatedScheduler | None:
         """Return the scheduler of a launch that runs by itself in native code, None if it does not."""

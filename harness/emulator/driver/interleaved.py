@@ -1,6 +1,6 @@
 """Scheduler of translated programs in the modes ``weak`` and ``race``: the loop of ``Scheduler``, as native code.
 
-Python starts and ends work-groups, waits for other ranks, performs the release at a kernel's end, and executes the
+Python begins and ends launches, waits for other ranks, performs the release at a kernel's end, and executes the
 instructions that have no native form, fault, or may be races. The schedule, the events and the counters are those of
 ``Scheduler``.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
-from harness.emulator.driver.schedule import QUANTUM, RESIDENT_WAVES, SLACK, Scheduler, failed
+from harness.emulator.driver.schedule import QUANTUM, SLACK, Order, Scheduler, failed
 from harness.emulator.driver.single import Rows
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.execution.tally import split_counters
@@ -66,13 +66,13 @@ class InterleavedScheduler(Scheduler):
         self._translations = translations
         self._state = np.zeros(interleaved.STATE_BYTES >> 3, np.int64)
         self._address = self._state.ctypes.data
-        self._table = np.zeros(0, np.int64)
+        self._table = np.zeros((0, interleaved.ENTRY_BYTES >> 3), np.int64)
         self._running: list[_Running] = []
+        self._starting: _Running | None = None
         self._put(interleaved.MODEL, watch.decisions.address)
         self._put(interleaved.EVENTS, watch.events)
-        self._put(interleaved.MOST_RESIDENT, RESIDENT_WAVES)
         self._put(interleaved.CLOSED, closed)
-        self._enter, _ = interleaved.functions()
+        self._enter = interleaved.runner()
         watch.chunk_of = self._chunk_of
         watch.translated()
         super().__init__(streams, watch, closed, limit, isolated)
@@ -98,10 +98,11 @@ class InterleavedScheduler(Scheduler):
 
     def _go_on(self) -> bool:
         """Run native code, and do what it returned for; return False when all wavefronts have ended."""
-        self._start_groups()
+        self._prepare_starts()
         self._put(interleaved.ENDING, bool(self._native.ending))
         self._put(interleaved.BUDGET, _BUDGET)
         why = self._enter(self._address)
+        self._note_starts()
         self._native.decisions.raise_failure()
         if self._get(interleaved.ENDED):
             self._put(interleaved.ENDED, 0)
@@ -112,12 +113,14 @@ class InterleavedScheduler(Scheduler):
         elif why == interleaved.ROUND_ENDED:
             self.round = self._get(interleaved.ROUND)
             self._yield()
+            if self.pending:
+                self._widen()
         elif why == interleaved.KERNEL_END:
             self._native.end_kernel()
-        elif why == interleaved.GROUP_ENDED:
+        elif why == interleaved.LAUNCH_ENDED:
             wave = self._get(interleaved.PREVIOUS)
             self._put(interleaved.PREVIOUS, 0)
-            self._running_of(wave).ended(wave)
+            self._running_of(wave).launch.then()
         elif why == interleaved.PAUSE:
             self._put(interleaved.IMPATIENT, self.patience.exhausted())
         return bool(why != interleaved.FINISHED)
@@ -128,8 +131,11 @@ class InterleavedScheduler(Scheduler):
         following = queue[-1] if queue else None
         super()._begin(queue)
         if following is not None:
+            order = next(order for launch, _, _, order in self.pending if launch is following)
             address = self._native.address_of(following)
-            self._running.append(_Running.of(following, self._translations[id(following)], address, self._address))
+            running = _Running.of(following, self._translations[id(following)], address)
+            running.set_order(order, self._is_wide(following))
+            self._running.append(running)
 
     def _finished(self, launch: Launch, queue: list[Launch]) -> None:
         (running,) = (each for each in self._running if each.launch is launch)
@@ -137,23 +143,35 @@ class InterleavedScheduler(Scheduler):
         self._running.remove(running)
         super()._finished(launch, queue)
 
-    def _start_groups(self) -> None:
-        while self.pending and (room := RESIDENT_WAVES - self._get(interleaved.RESIDENT)) > 0:
-            launch, first, per_chunk = self.pending.pop()
-            count = min(launch.groups - first, -(-room // launch.waves_per_group))
-            if first + count < launch.groups:
-                self.pending.append((launch, first + count, per_chunk))
+    def _prepare_starts(self) -> None:
+        """Let native code start the next work-groups, with memory for as many as may be resident."""
+        self._put(interleaved.MOST_RESIDENT, self.most_resident)
+        self._starting = None
+        if self.pending:
+            launch = self.pending[-1][0]
             (running,) = (each for each in self._running if each.launch is launch)
-            self._reserve(count * launch.waves_per_group)
-            self._native.started_groups(launch, range(first, first + count))
-            running.start(first, count)
-        self._put(interleaved.PENDING, bool(self.pending))
+            room = self.most_resident - self._get(interleaved.RESIDENT)
+            if room > 0:
+                running.reserve(-(-room // launch.waves_per_group))
+            self._reserve(self.most_resident + launch.waves_per_group)
+            self._starting = running
+        self._put(interleaved.PENDING, self._starting.code.ctypes.data if self._starting is not None else 0)
+        self._put(interleaved.LATER, len(self.pending) > 1)
 
-    def _reserve(self, more: int) -> None:
-        """Make the table of ready wavefronts large enough for ``more`` of them."""
-        needed = self._get(interleaved.RESIDENT) + more
-        if needed > len(self._table):
-            table = np.zeros(2 * needed, np.int64)
+    def _note_starts(self) -> None:
+        """Note which work-groups native code has started."""
+        if self._starting is None:
+            return
+        launch, _, per_chunk, order = self.pending.pop()
+        launch.started = int(self._starting.code[interleaved.STARTED >> 3])
+        launch.unstarted = launch.groups - launch.started
+        if launch.unstarted:
+            self.pending.append((launch, launch.started, per_chunk, order))
+
+    def _reserve(self, wavefronts: int) -> None:
+        """Make the table of ready wavefronts large enough."""
+        if wavefronts > len(self._table):
+            table = np.zeros((wavefronts, interleaved.ENTRY_BYTES >> 3), np.int64)
             table[: len(self._table)] = self._table
             self._table = table
             self._put(interleaved.READY, table.ctypes.data)
@@ -245,60 +263,70 @@ class _Running:
         self.translation = translation
         self.arena = Arena(launch, translation)
         waves, lanes, _, _ = split_counters(launch.program, self.arena.counts)
-        self.code = np.array([translation.address, 0, waves.ctypes.data, lanes.ctypes.data, 0], np.int64)
-        self._work = np.zeros(interleaved.START_FIELDS, np.int64)
-        _, self._start = interleaved.functions()
-        self._free: list[int] = []
-        # The structures of work-groups by slot, int64[AT_BARRIER and the wavefronts], and the slots by their addresses.
+        # What native code knows of the launch, see ``native.interleaved``.
+        self.code = np.zeros(interleaved.CODE_FIELDS, np.int64)
+        self.code[interleaved.ROWS >> 3] = translation.address
+        self.code[[interleaved.WAVES >> 3, interleaved.LANES >> 3]] = waves.ctypes.data, lanes.ctypes.data
+        self.code[interleaved.CONTROL >> 3] = self.arena.address
+        # The structures of work-groups by slot, int64[AT_BARRIER and the wavefronts], with their memory, and addresses.
         self._groups: list[np.ndarray] = []
-        self._slots: dict[int, int] = {}
+        self._blocks: list[np.ndarray] = []
+        self._addresses = np.zeros(0, np.int64)
+        self._free = np.zeros(0, np.int64)
 
     @classmethod
-    def of(cls, launch: Launch, translation: Translation, address: int, scheduler: int) -> _Running:
+    def of(cls, launch: Launch, translation: Translation, address: int) -> _Running:
         """Return a launch that begins, with the memory of the program's last launch, if no other launch uses it.
 
-        ``address``: of what native functions need of the launch. ``scheduler``: of the state of ``interleaved``.
+        ``address``: of what native functions need of the launch.
         """
         idle, translation.idle = translation.idle, None
         fits = idle is not None and idle.arena.sizes == (launch.waves_per_group, launch.lds_bytes)
         running: _Running = idle if fits else cls(launch, translation)
-        running._begin(launch, address, scheduler)
+        running._begin(launch, address)
         return running
 
-    def _begin(self, launch: Launch, address: int, scheduler: int) -> None:
-        self.launch, self._scheduler, self._closed = launch, scheduler, False
+    def _begin(self, launch: Launch, address: int) -> None:
+        self.launch, self._closed = launch, False
         self.arena.begin(launch, range(launch.groups))
         for group in self._groups:  # the last launch may have ended by a fault
             group[weak_steps.LIVE >> 3] = 0
-        self.code[[interleaved.RANK >> 3, interleaved.GROUPS >> 3]] = launch.rank, 0
-        self._work[:3] = self.arena.address, self.code.ctypes.data, address
+        for field, value in (
+            (interleaved.RANK, launch.rank), (interleaved.GROUPS, 0), (interleaved.LAUNCH, address),
+            (interleaved.STARTED, 0), (interleaved.TOTAL, launch.groups), (interleaved.FREE_COUNT, len(self._free)),
+        ):  # fmt: skip
+            self.code[field >> 3] = value
+        self._free[:] = range(len(self._free) - 1, -1, -1)
 
-    def start(self, first: int, count: int) -> None:
-        """Start the next work-groups."""
-        if count > len(self._free):
-            self._grow(count - len(self._free))
-        slots = np.array([self._free.pop() for _ in range(count)], np.int64)
-        groups = np.array([self._groups[slot].ctypes.data for slot in slots], np.int64)
-        self._work[3:] = first, count, slots.ctypes.data, groups.ctypes.data
-        self._start(self._scheduler, self._work.ctypes.data)
-        self.launch.started += count
-        self.launch.unstarted -= count
+    def set_order(self, order: Order, in_round: bool) -> None:
+        """Set the order in which work-groups start, and whether they start in the scheduler's current round."""
+        self.code[[interleaved.FIRST >> 3, interleaved.STEP >> 3]] = order
+        self.code[interleaved.IN_ROUND >> 3] = in_round
 
-    def _grow(self, more: int) -> None:
+    def reserve(self, groups: int) -> None:
+        """Make room for the next work-groups, for ``groups`` of them at most."""
+        needed = min(groups, self.launch.groups - int(self.code[interleaved.STARTED >> 3]))
+        count = int(self.code[interleaved.FREE_COUNT >> 3])
+        more = needed - count
+        if more <= 0:
+            return
         used = len(self.arena.slots)
         while len(self.arena.slots) < used + more:
             self.arena.grow(used + more)
-        self._free += reversed(range(used, used + more))
-        fields = (weak_steps.AT_BARRIER >> 3) + self.launch.waves_per_group
-        groups = list(np.zeros((more, fields), np.int64))
-        self._slots |= {group.ctypes.data: used + i for i, group in enumerate(groups)}
-        self._groups += groups
+        block = np.zeros((more, (weak_steps.AT_BARRIER >> 3) + self.launch.waves_per_group), np.int64)
+        self._blocks.append(block)
+        self._groups += list(block)
+        self._addresses = np.concatenate([self._addresses, block.ctypes.data + block.strides[0] * np.arange(more)])
+        free = np.zeros(used + more, np.int64)
+        free[:count] = self._free[:count]
+        free[count : count + more] = range(used + more - 1, used - 1, -1)
+        self._free = free
+        self._use_tables()
+        self.code[interleaved.FREE_COUNT >> 3] = count + more
 
-    def ended(self, wave: int) -> None:
-        """Note that the work-group of a wavefront has ended."""
-        self._free.append(self._slots[_word(wave + record.GROUP)])
-        if not self.code[interleaved.GROUPS >> 3] and not self.launch.unstarted:
-            self.launch.then()
+    def _use_tables(self) -> None:
+        self.code[interleaved.FREE >> 3] = self._free.ctypes.data
+        self.code[interleaved.STRUCTURES >> 3] = self._addresses.ctypes.data
 
     def close(self) -> None:
         """Give the memory back, and the counters to the launch. Idempotent."""
@@ -316,7 +344,6 @@ class _Running:
             other._shrink()
         if len(self.arena.slots) * self.launch.waves_per_group * self.arena.stride <= _MOST_KEPT:
             _with_memory = self
-            self._free = list(reversed(range(len(self.arena.slots))))
         else:
             self._shrink()
 
@@ -324,12 +351,13 @@ class _Running:
         self.arena.shrink()
         kept = len(self.arena.slots)
         del self._groups[kept:]
-        self._slots = {address: slot for address, slot in self._slots.items() if slot < kept}
-        self._free = list(range(kept))
+        self._blocks = [block for block in self._blocks if any(group.base is block for group in self._groups)]
+        self._addresses, self._free = self._addresses[:kept].copy(), self._free[:kept].copy()
+        self._use_tables()
 
     def wave_at(self, address: int) -> SingleWavefront:
         """Return the wavefront whose record is at an address."""
-        slot = self._slots[_word(address + record.GROUP)]
+        slot = _word(_word(address + record.GROUP) + weak_steps.SLOT)
         wf: SingleWavefront = self.waves(slot)[(address - self.arena.slots[slot].addresses[0]) // self.arena.stride]
         return wf
 

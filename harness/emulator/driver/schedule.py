@@ -11,7 +11,9 @@ its work-group that have not ended have arrived at any s_barrier, as on the hard
 
 A watched mode with ``Choices`` picks among all wavefronts that are at most ``SLACK`` turns ahead of the slowest; a mode
 that ``interleaves`` runs each wavefront by itself and picks again at every memory instruction. The same choices give
-the same interleaving.
+the same interleaving. Of a launch with more wavefronts than ``WINDOW_WAVES``, the first work-groups start, and others
+when those have ended: in turn, or in an order that the choices decide. Whenever all wavefronts have used a turn, twice
+as many may be resident, since they may wait for others that have not started.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +34,7 @@ from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.choices import HOW_OFTEN, SWITCHES, WHICH_WAVEFRONT
+from harness.emulator.watch.choices import HOW_OFTEN, ORDER, SWITCHES, WHICH_WAVEFRONT
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
@@ -44,11 +47,24 @@ _PERIODS = (1, 4, 16)
 CHUNK_WAVES, CHUNK_BYTES = 512, 4 << 20
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
 RESIDENT_WAVES = 304 * 32
+# Of a watched mode with choices, until all of them have used a turn: registers of more do not fit in a core's caches.
+WINDOW_WAVES = 64
 _SPINS_BEFORE_SLEEP = 64
 _SLEEP_SECONDS = 50e-6
 _LONGEST_SLEEP_SECONDS = 500e-6
 # A longer round of polls is followed by a sleep of its own length, up to a limit: at most half of a processor waits.
 _SHORT_SECONDS, _LONGEST_BUSY_SECONDS = 100e-6, 10e-3
+
+
+class Order(NamedTuple):
+    """The order in which the work-groups of a launch start: from ``first`` on, each ``step`` after the last one."""
+
+    first: int = 0
+    step: int = 1
+
+    def group(self, place: int, groups: int) -> int:
+        """Return the number of the work-group at a place in the order, of ``groups``."""
+        return (self.first + place * self.step) % groups
 
 
 class Scheduler:
@@ -79,10 +95,11 @@ class Scheduler:
         self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
         # The keys of ``ready``, if it is sorted: a search then calls no Python function.
-        self.ranks: list[tuple[int, tuple[int, int, int]]] = []
-        # Launches with work-groups that have not started: (launch, first of them, work-groups in a chunk).
-        self.pending: list[tuple[Launch, int, int]] = []
+        self.ranks: list[tuple[int, tuple[int, int]]] = []
+        # Launches with work-groups that have not started: (launch, how many have, work-groups in a chunk, order).
+        self.pending: list[tuple[Launch, int, int, Order]] = []
         self.resident = 0
+        self.most_resident = min(WINDOW_WAVES, RESIDENT_WAVES) if self.sorted else RESIDENT_WAVES
         self.idle_rounds = 0
         self.resumed = time.perf_counter()
         # Called when every ready wavefront has used a turn.
@@ -150,7 +167,21 @@ class Scheduler:
             self.watch.start(launch)
         waves = min(CHUNK_WAVES, CHUNK_BYTES // (4 * LANES * (launch.program.vgprs + 2)))
         per_chunk = 1 if self.splits else max(1, waves // launch.waves_per_group)
-        self.pending.insert(0, (launch, 0, per_chunk))
+        self.pending.insert(0, (launch, 0, per_chunk, self._order(launch) if self._is_wide(launch) else Order()))
+
+    def _is_wide(self, launch: Launch) -> bool:
+        """Return whether some work-groups of a launch start when others have ended, although more could be resident."""
+        return self.sorted and launch.groups * launch.waves_per_group > WINDOW_WAVES
+
+    def _order(self, launch: Launch) -> Order:
+        """Choose the order in which the work-groups of a launch start: one after the other, or scattered."""
+        assert self.choices is not None  # sanity check
+        if self.choices.pick(2, ORDER) == 0:
+            return Order()
+        first, step = (self.choices.pick(launch.groups, ORDER) for _ in range(2))
+        while gcd(step, launch.groups) != 1:
+            step += 1
+        return Order(first, step)
 
     def _finished(self, launch: Launch, queue: list[Launch]) -> None:
         self.launches.remove(launch)
@@ -164,13 +195,13 @@ class Scheduler:
         if self.chosen is not None:
             chosen, self.chosen = self.chosen, None
             return chosen
-        while self.splits and self.pending and self.resident < RESIDENT_WAVES:
+        while self.splits and self.pending and self.resident < self.most_resident:
             self._start_chunk()
         first = self.ready[:1] if self.sorted else self.ready
         lowest = min((w.turn for w in first), default=None)
-        if self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0):
+        if not self.splits and self.pending and self.resident < RESIDENT_WAVES and (lowest is None or lowest > 0):
             self._start_chunk()
-            return self._take(len(self.ready) - 1) if self.sorted else self.ready.pop()
+            return self.ready.pop()
         if lowest is None:
             # The last wavefront to arrive or to end releases a barrier, so none can be left waiting.
             assert not any(
@@ -181,6 +212,8 @@ class Scheduler:
             # Every ready wavefront has used a turn without ending: they may wait for other ranks.
             self.round = lowest
             self._yield()
+            if self.pending and self._widen():
+                return self._next()
         if self.sorted:
             return self._pick_sorted(lowest)
         best: Wavefronts = self._pick(lowest, self.ready)
@@ -193,6 +226,12 @@ class Scheduler:
             return best
         self.ready = [w for w in self.ready if w.chunk is not best.chunk or w.block != best.block]
         return Wavefronts.merge(same)
+
+    def _widen(self) -> bool:
+        """Let more wavefronts be resident, since all that are may wait; return whether more may."""
+        before = self.most_resident
+        self.most_resident = min(2 * before, RESIDENT_WAVES)
+        return self.most_resident > before
 
     def _pick(self, lowest: int, ready: Sequence[Any]) -> Any:
         """Return the one of ``ready``, which has wavefronts or what describes them, that runs next."""
@@ -237,7 +276,7 @@ class Scheduler:
         ready, choices = self.ready, self.choices
         assert choices is not None  # sanity check
         lowest = min(wf.turn, ready[0].turn) if ready else wf.turn
-        starts = self.pending and self.resident < RESIDENT_WAVES
+        starts = self.pending and self.resident < self.most_resident
         if starts or lowest > self.round or wf.turn > lowest + SLACK:
             self._enqueue(wf)
             return False
@@ -272,11 +311,14 @@ class Scheduler:
             self.ready.insert(at, wf)
 
     def _start_chunk(self) -> None:
-        launch, first, per_chunk = self.pending.pop()
-        count = min(per_chunk, launch.groups - first)
-        if first + count < launch.groups:
-            self.pending.append((launch, first + count, per_chunk))
-        chunk = launch.start(first, count)
+        launch, started, per_chunk, order = self.pending.pop()
+        count = min(per_chunk, launch.groups - started)
+        if started + count < launch.groups:
+            self.pending.append((launch, started + count, per_chunk, order))
+        chunk = launch.start(order.group(started, launch.groups), count)
+        if self._is_wide(launch):
+            # Those that have run for long do not stop until this one has.
+            chunk.wavefronts.turn = self.round
         self.resident += chunk.live
         if self.watch is not None:
             self.watch.started(chunk)
@@ -520,7 +562,7 @@ class Scheduler:
             self._enqueue(wf)
 
 
-def _rank(wf: Wavefronts) -> tuple[int, tuple[int, int, int]]:
+def _rank(wf: Wavefronts) -> tuple[int, tuple[int, int]]:
     """Sort key of wavefronts that may run next."""
     assert isinstance(wf, SingleWavefront)  # sanity check
     return wf.turn, wf.place

@@ -33,6 +33,8 @@ from harness.emulator.wavefront.state import Wavefronts
 
 # Seconds, as in ``translated``: to interpret an instruction, to load its function, to compile one.
 INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 4e-6, 100e-6, 25e-3
+# And to compile an operation of a run.
+COMPILING_OPERATION = 2e-3
 _KLASSES = ("valu", "salu")
 _ROW_BYTES = 8 * execute.ROW
 
@@ -95,8 +97,9 @@ class Heat:
         self.spent = 0.0
         self.done = not objects.can_compile()
 
-    def ran(self, launch: Launch) -> None:
-        """Note an interpreted launch; use native functions once interpreting has taken as long as getting them."""
+    def ran(self, launch: Launch, seconds: float) -> None:
+        """Note a launch, which took ``seconds``; use native functions once interpreting has taken as long as getting
+        them."""
         if self.done:
             return
         executed = sum(waves * steps for waves, steps in zip(launch.waves, self._steps, strict=True))
@@ -119,6 +122,17 @@ class Rows(Heat):
     """The whole program becomes native code, for ``driver.interleaved``: the mode's own steps have native functions."""
 
     rows: Translation | None = None
+    running: float = 0.0
+    """Seconds that the native code was executed without runs."""
+
+    def ran(self, launch: Launch, seconds: float) -> None:
+        """Also compile runs once the native code has been executed for as long as that takes."""
+        if self.rows is None:
+            super().ran(launch, seconds)
+        elif not self.rows.has_runs:
+            self.running += seconds
+            if self.running >= self.rows.runs.size * COMPILING_OPERATION:
+                self.rows.use_runs()
 
     @cached_property
     def _translator(self) -> Translator:
@@ -126,6 +140,7 @@ class Rows(Heat):
 
     def use(self) -> None:
         self.rows = self._translator.finish()
+        self.rows.use_runs(compiling=False)
         self.done = True
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk, Wave
-from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Scheduler, failed
+from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Order, Scheduler, failed
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.execution.tally import split_counters
 from harness.emulator.faults import UnimplementedInstruction
@@ -244,12 +244,12 @@ class TranslatedScheduler(Scheduler):
         assert not wavefronts  # sanity check
 
     @property
-    def pending(self) -> list[tuple[Launch, int, int]]:
+    def pending(self) -> list[tuple[Launch, int, int, Order]]:
         first = int(self.state_[execute.NEXT])
-        return [(self.launch, first, 1)] if first < self.groups.stop else []
+        return [(self.launch, first, 1, Order())] if first < self.groups.stop else []
 
     @pending.setter
-    def pending(self, launches: list[tuple[Launch, int, int]]) -> None:
+    def pending(self, launches: list[tuple[Launch, int, int, Order]]) -> None:
         assert not launches  # sanity check
 
     def at_barriers(self) -> Iterator[Wavefronts]:

@@ -21,8 +21,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.native.lines import enter, new_store, notice, prune, set_clean, set_dirty, write
-from harness.emulator.native.raw import copy, get8, get64, put64
+from harness.emulator.native import spans
+from harness.emulator.native.lines import (
+    enter,
+    line_of,
+    new_store,
+    notice,
+    prune,
+    set_clean,
+    set_dirty,
+    set_span_clean,
+    span_of,
+    write,
+)
+from harness.emulator.native.raw import bit_count, copy, get8, get64, put64
 from harness.emulator.native.weak_state import (
     ADDRESS,
     AGE,
@@ -64,6 +76,12 @@ from harness.emulator.native.weak_state import (
     OUTSIDE,
     SEEN_LINE,
     SIZE,
+    SPAN_AT,
+    SPAN_AT_AGENT,
+    SPAN_DATA,
+    SPAN_HELD,
+    SPAN_INDICES,
+    SPAN_LINES,
     STORES,
     SYSTEM,
     UNIT,
@@ -278,6 +296,16 @@ def _promote_all(state, unit, agent, scope):
     n, m, written = 0, 0, 0
     store = get64(state + FIRST_DIRTY)
     while store:
+        if get64(store + OF_LINE) == 0:
+            own = get64(store + UNIT)
+            if get64(own + OF_AGENT) != (get64(unit + OF_AGENT) if unit else agent):
+                store = get64(store + NEXT_DIRTY)
+                continue
+            if scope != SYSTEM:
+                written += _span_to_agent(state, store) if _same_xcd(own, unit) else 0
+                store = get64(store + NEXT_DIRTY)
+                continue
+            store = _split_dirty(state, store)  # a line remembers what it was before
         after, own, at_agent = get64(store + NEXT_DIRTY), get64(store + UNIT), get64(store + AT_AGENT)
         if unit:
             mine = _same_xcd(own, unit) or (at_agent != NEVER and get64(own + OF_AGENT) == get64(unit + OF_AGENT))
@@ -313,16 +341,72 @@ def write_back(state, unit, scope):
 
 
 @helper
-def flush(state, agent):
-    """Perform the release at the end of a kernel: all stores of an agent reach the system."""
+def flush(state, agent, is_last):
+    """Perform the release at the end of a kernel: all stores of an agent reach the system.
+
+    ``is_last``: no wavefront will load anything any more.
+    """
     tick(state)
+    if is_last:
+        _write_spans(state, agent)
     return _promote_all(state, 0, agent, SYSTEM)
+
+
+@helper
+def _write_spans(state, agent):
+    """Let the spans of an agent reach memory."""
+    span = get64(state + FIRST_DIRTY)
+    while span:
+        after = get64(span + NEXT_DIRTY)
+        if get64(span + OF_LINE) == 0 and get64(get64(span + UNIT) + OF_AGENT) == agent:
+            n, held = get64(span + SPAN_LINES), get64(span + SPAN_HELD)
+            if bit_count(held) == n:
+                copy(get64(span + SPAN_AT), span + SPAN_DATA, LINE * n)
+            else:
+                for i in range(n):
+                    if held >> i & 1:
+                        copy(get64(span + SPAN_AT) + LINE * i, span + SPAN_DATA + LINE * i, LINE)
+            add(state + NOW, bit_count(held))
+            add(state + CHANGES, bit_count(held))
+            set_span_clean(state, span)
+        span = after
+
+
+@helper
+def _split_dirty(state, span):
+    """Split a span that has landed; return its first store."""
+    i = 0
+    while get64(span + SPAN_HELD) >> i & 1 == 0:
+        i += 1
+    index = get64(span + SPAN_INDICES + 8 * i)
+    spans.split_span(state, span)
+    return get64(get64(state + DIRTY_TABLE) + 8 * index)
+
+
+@helper
+def _span_to_agent(state, span):
+    """Let the stores of a span reach their agent; return how many had not."""
+    reached = 0
+    for i in range(get64(span + SPAN_LINES)):
+        if get64(span + SPAN_HELD) >> i & 1 and get64(span + SPAN_AT_AGENT + 8 * i) == NEVER:
+            put64(span + SPAN_AT_AGENT + 8 * i, get64(state + NOW))
+            reached += 1
+    return reached
 
 
 @helper
 def evict(state, index):
     """Let a cache write one store back by itself, by one level."""
     store = get64(get64(state + DIRTY_TABLE) + 8 * index)
+    if store & 1:
+        span = span_of(store)
+        at_agent = span + SPAN_AT_AGENT + 8 * line_of(store)
+        if get64(at_agent) == NEVER:
+            put64(at_agent, tick(state))
+            log(state, EVICTED, 0, get64(span + ORIGIN), get64(span + INSTRUCTION))
+            return 0
+        spans.split_span(state, span)
+        store = get64(get64(state + DIRTY_TABLE) + 8 * index)
     tick(state)
     origin, instruction = get64(store + ORIGIN), get64(store + INSTRUCTION)
     _promote_older(state, store, AGENT if get64(store + AT_AGENT) == NEVER else SYSTEM)
@@ -447,6 +531,14 @@ def invalidate(state, unit, scope):
 @helper
 def answered(state, address, size):
     """Take in what the host wrote within [address, address + size) for a kernel that waits for its answer."""
+    store = get64(state + FIRST_DIRTY)
+    while store:
+        after = get64(store + NEXT_DIRTY)
+        if get64(store + OF_LINE) == 0:
+            at = get64(store + SPAN_AT)
+            if at < address + size and address < at + LINE * get64(store + SPAN_LINES):
+                spans.split_span(state, store)
+        store = after
     line = get64(state + FIRST_LINE)
     while line:
         at = get64(line + ADDRESS)

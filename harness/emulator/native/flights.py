@@ -13,49 +13,31 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import caches, queues
+from harness.emulator.native import caches, queues, spans
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.atomics import _fold32, _fold64
 from harness.emulator.native.execute import Function
-from harness.emulator.native.issuing import (
+from harness.emulator.native.flight_state import (
     ACCESS,
-    ANSWERED,
-    APPEND,
-    ARGUMENTS_BYTES,
     ATOMIC,
-    COMPLETE,
-    CONVERSION,
     COUNT,
-    COUNTED,
     DATA_AT,
     DONE,
-    DROP,
-    FENCE,
     FIRST,
-    FIRST_WRITTEN,
     FLIGHT_BYTES,
-    FLUSH,
-    HALF,
     INVALIDATE,
-    ISSUE,
     LANES,
     LEFT,
-    LINGERS,
     LOAD,
-    MOVE,
-    NEW_FLIGHT,
-    NEW_UNIT,
     NEXT_FLIGHT,
     NEXT_OPERATION,
     NUMBER,
-    NUMPY_FOLD,
     OF_FLIGHT,
     OF_INSTRUCTION,
     OF_KIND,
     OF_SCOPE,
     OF_UNIT,
-    OPERATION,
     OPERATION_BYTES,
     OTHER_AT,
     PART_BYTES,
@@ -65,24 +47,51 @@ from harness.emulator.native.issuing import (
     PART_PAST,
     PARTS,
     PARTS_AT,
+    RANGE_AT,
+    RANGE_BYTES,
+    RANGE_START,
+    RECORD,
+    SEGMENTS_AT,
+    STORE,
+    STRIDE,
+    WAVEFRONT,
+    WHOLE,
+    WHOLE_LOADS,
+    WRITE_BACK,
+)  # fmt: skip
+from harness.emulator.native.issuing import (
+    ANSWERED,
+    APPEND,
+    ARGUMENTS_BYTES,
+    COMPLETE,
+    CONVERSION,
+    COUNTED,
+    DROP,
+    FENCE,
+    FIRST_WRITTEN,
+    FLUSH,
+    HALF,
+    ISSUE,
+    LINGERS,
+    MOVE,
+    MOVE_NOW,
+    NEW_FLIGHT,
+    NEW_UNIT,
+    NUMPY_FOLD,
+    OPERATION,
     PASS_FENCE,
     PERFORM,
+    PERFORM_LINE,
     PRIVATE,
-    RECORD,
     REGISTER,
-    SEGMENTS_AT,
     SETTLE,
     SIGNED,
     SIZE,
-    STORE,
     STORES_MOVING,
-    STRIDE,
     TARGET,
     TO_SHARE,
     TYPED,
     WAIT,
-    WAVEFRONT,
-    WRITE_BACK,
     WRITTEN,
     deliver,
     deliver_to_share,
@@ -123,6 +132,7 @@ def _perform(state, arguments):
     Predecessors are earlier accesses of the compute unit to the same line, an earlier invalidate of the wavefront, and
     an earlier load of it into the same registers: loads return in order (AMD "CDNA3 ISA", vmcnt).
     """
+    # Of PERFORM_LINE, the line's number in the operation, which is whole.
     job, operation, part = get64(arguments), get64(arguments + 8), get64(arguments + 16)
     kind = get64(operation + OF_KIND)
     if job == COMPLETE and kind >= WRITE_BACK:
@@ -134,8 +144,13 @@ def _perform(state, arguments):
     elif job == PERFORM:
         _perform_predecessors(state, operation)
         _perform_part(state, operation, part)
+    elif job == PERFORM_LINE:
+        _perform_predecessors(state, operation)
+        _perform_line(state, operation, part)
     else:
         _perform_predecessors(state, operation)
+        if get64(operation + WHOLE) and _perform_whole(state, operation):
+            return 0
         for i in range(get64(operation + PARTS)):
             each = get64(operation + PARTS_AT) + PART_BYTES * i
             if get64(each + PART_DONE) == 0:
@@ -178,6 +193,83 @@ def _perform_predecessors(state, operation):
             elif _writes_same_registers(operation, other):
                 _act(state, COMPLETE, other, 0)
         other = get64(other + NEXT_OPERATION)
+
+
+@helper
+def _perform_whole(state, operation):
+    """Perform an access to lines that nothing else concerns, without parts; return False if it has parts now."""
+    if get64(operation + OF_KIND) != LOAD:
+        spans.land(state, operation)
+        finish(state, operation)
+        return True
+    if get64(operation + LEFT) < get64(operation + PARTS):
+        for i in range(get64(operation + PARTS)):
+            _perform_line(state, operation, i)
+        return True
+    address, size = get64(operation + RANGE_AT), get64(operation + RANGE_BYTES)
+    if not spans.are_untouched(state, address, size, get64(operation + RANGE_START)):
+        spans.split_load(state, operation)
+        return False
+    _perform_earlier_whole(state, operation, address, size)
+    put64(operation + DATA_AT, address)
+    put64(operation + LEFT, 0)
+    _end_whole_load(state, operation)
+    return True
+
+
+@helper
+def _perform_earlier_whole(state, operation, address, size):
+    """Perform the wavefront's earlier whole loads of the lines of some bytes, which each have one line."""
+    flight = get64(operation + OF_FLIGHT)
+    if get64(flight + WHOLE_LOADS) < 2:
+        return
+    low = address - (address - get64(operation + RANGE_START)) % ws.LINE
+    other = get64(flight + FIRST)
+    while other != operation:
+        if spans.is_whole_load(other, low, address + size):
+            _act(state, COMPLETE, other, 0)
+        other = get64(other + NEXT_OPERATION)
+
+
+@helper
+def _end_whole_load(state, operation):
+    put64(operation + WHOLE, 0)
+    add(get64(operation + OF_FLIGHT) + WHOLE_LOADS, -1)
+    finish(state, operation)
+    _return_data(state, operation)
+
+
+@helper
+def _perform_line(state, operation, i):
+    """Perform the part of an access that is in its line ``i``, if that has not been performed."""
+    if get64(operation + DONE):
+        return
+    if get64(operation + WHOLE) == 0:
+        part = get64(operation + PARTS_AT) + PART_BYTES * i
+        if get64(part + PART_DONE) == 0:
+            _perform_part(state, operation, part)
+        return
+    if get64(operation + WHOLE) >> i & 1 == 0:
+        return
+    if get64(operation + OF_KIND) == LOAD:
+        byte, size = spans.bytes_of(operation, i)
+        _perform_earlier_whole(state, operation, get64(operation + RANGE_AT) + byte, size)
+        if not spans.read_line(state, operation, i):
+            spans.split_load(state, operation)
+            _perform_part(state, operation, get64(operation + PARTS_AT) + PART_BYTES * i)
+            return
+        add(operation + LEFT, -1)
+        if get64(operation + LEFT) == 0:
+            _end_whole_load(state, operation)
+        return
+    flight, instruction = get64(operation + OF_FLIGHT), get64(operation + OF_INSTRUCTION)
+    unit, scope, origin = get64(flight + OF_UNIT), get64(operation + OF_SCOPE), get64(flight + WAVEFRONT)
+    line, data = spans.peel(state, operation, i)
+    caches.store_line(state, unit, line, -1, -1, data, scope, origin, instruction)
+    log(state, ws.LANDS, get64(line + ws.ADDRESS), origin, instruction)
+    add(operation + LEFT, -1)
+    if get64(operation + LEFT) == 0:
+        finish(state, operation)
 
 
 @helper
@@ -346,9 +438,6 @@ def _drift(state, ending):
 
     ``ending``: whether a kernel's end is due. Returns 0, or -1 if it is to be performed.
     """
-    drift = get64(state + ws.DRIFT)
-    if drift == 0 or pick(state, drift, ws.MOVES_NOW) == 0:
-        return 0
     moves, local = get64(state + ws.MOVES), get64(state + ws.QUEUES_USED)
     evictable = get64(state + ws.DIRTY) if get64(state + ws.EVICTS) else 0
     possible = moves + evictable + local + ending
@@ -366,6 +455,12 @@ def _drift(state, ending):
     if get64(operation + LEFT) == 0:
         return _act(state, COMPLETE, operation, 0)
     n = pick(state, get64(operation + LEFT), ws.WHICH_LINE)
+    if get64(operation + WHOLE):
+        i = 0
+        while get64(operation + WHOLE) >> i & 1 == 0 or n > 0:
+            n -= get64(operation + WHOLE) >> i & 1
+            i += 1
+        return _act(state, PERFORM_LINE, operation, i)
     part = get64(operation + PARTS_AT)
     while True:
         if get64(part + PART_DONE) == 0:
@@ -394,6 +489,8 @@ def _enter(state, request):
     task, a, b, d = get64(request), get64(request + 8), get64(request + 16), get64(request + 24)
     e = get64(request + 32)
     if task == MOVE:
+        return _drift(state, a) if ws.moves_now(state) else 0
+    if task == MOVE_NOW:
         return _drift(state, a)
     if task == ISSUE:
         return issue(state, a, b, d, e)
@@ -419,7 +516,7 @@ def _enter(state, request):
         new(state, a, 0, b, ws.WAVE, d, 1, OPERATION_BYTES)
         return 0
     if task == FLUSH:
-        return caches.flush(state, a)
+        return caches.flush(state, a, b)
     if task == ANSWERED:
         return caches.answered(state, a, b)
     if task == NEW_UNIT:  # of agent a, on XCD b, which began at d

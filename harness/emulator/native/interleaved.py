@@ -13,37 +13,44 @@ from functools import cache
 
 import numpy as np
 
-from harness.emulator.native import execute, issuing, race_order, record
+from harness.emulator.native import execute, issuing, race_order, race_state, record
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.raw import bit_count, call, get64, move, put64
 from harness.emulator.native.weak_state import add, ask, helper, pick
-from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, UNIT
+from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, SLOT, UNIT
 
-# The state, int64 each: the model's state; ready wavefronts in the order in which they are candidates, their number;
+# The state, int64 each: the model's state; the table of ready wavefronts (``ENTRY_BYTES``), and their number;
 # the round, the chosen period or 0, the wavefront that runs or 0, that which ran last, and that which was chosen to run
-# next; whether work-groups have not started, how many wavefronts are resident, and may be.
+# next; the code of the launch whose work-groups start next, or 0; how many wavefronts are resident, and may be.
 (MODEL, READY, COUNT, ROUND, PERIOD, CURRENT, PREVIOUS, CHOSEN, PENDING, RESIDENT, MOST_RESIDENT) = range(0, 88, 8)
 # Whether only the launches change memory; whether the caller's patience is exhausted, which ends the turns of a lone
 # wavefront too; whether a kernel's end is due, and whether memory has moved at the current switch already; wavefronts
 # that have ended; operations until the next pause.
 (CLOSED, IMPATIENT, ENDING, MOVED, ENDED, BUDGET) = range(88, 136, 8)
-# In mode ``race`` not 0: barriers and ends are events of ``race_state``.
-EVENTS = 136
-STATE_BYTES = 144
+# In mode ``race`` not 0: starts, barriers and ends are events of ``race_state``. Whether work-groups of other launches
+# start after those of ``PENDING``.
+EVENTS, LATER = 136, 144
+STATE_BYTES = 152
+
+# An entry of the table of ready wavefronts, which is in the order in which they are candidates: the turn of the
+# wavefront, what orders those of the same turn, the wavefront.
+(ENTRY_TURN, ENTRY_NUMBER, ENTRY_WAVE) = range(0, 24, 8)
+ENTRY_BYTES = 24
 
 # The code of a launch: its rows, its rank, the counters of its segments, work-groups that have started and not ended.
 (ROWS, RANK, WAVES, LANES, GROUPS) = range(0, 40, 8)
+# Of its work-groups: the control of ``native.execute``, the launch as in a record; how many have started, their number,
+# as in ``schedule.Order`` the first and the step, and whether they start in the current round; addresses of the free
+# slots, int64[slots], of which the last is used next, their number, and addresses of the structure of each slot.
+(CONTROL, LAUNCH, STARTED, TOTAL, FIRST, STEP, IN_ROUND, FREE, FREE_COUNT, STRUCTURES) = range(40, 120, 8)
+CODE_FIELDS = 15
 
-# What ``start`` gets, int64 each: the control of ``native.execute``, the code, the launch as in a record, the first
-# work-group and the number of them, and the addresses of the slots, int64[n], and of the structures that they get.
-START_FIELDS = 7
-
-# Why the caller has to act. START: work-groups may start. ROUND_ENDED: every ready wavefront has used a turn. STOPPED:
-# the current wavefront needs Python for its next instruction. KERNEL_END: perform a kernel's release. GROUP_ENDED: the
-# work-group of ``PREVIOUS`` has ended, and is the launch's last one or makes room for another. FAILED: a Python
-# function has raised an exception. PAUSE: look at signals and limits.
-FINISHED, START, ROUND_ENDED, STOPPED, KERNEL_END, GROUP_ENDED, FAILED, PAUSE = range(8)
+# Why the caller has to act. START: work-groups may start, but there is no slot, or the launch has no more of them.
+# ROUND_ENDED: every ready wavefront has used a turn. STOPPED: the current wavefront needs Python for its next
+# instruction. KERNEL_END: perform a kernel's release. LAUNCH_ENDED: the last work-group of a launch has ended, with
+# wavefront ``PREVIOUS``. FAILED: a Python function has raised an exception. PAUSE: look at signals and limits.
+FINISHED, START, ROUND_ENDED, STOPPED, KERNEL_END, LAUNCH_ENDED, FAILED, PAUSE = range(8)
 _GO_ON, _NEXT = -1, -2
 
 QUANTUM, SLACK = 16, 4
@@ -66,9 +73,9 @@ def _place(s, turn, number):
     ready, low, high = get64(s + READY), 0, get64(s + COUNT)
     while low < high:
         middle = (low + high) >> 1
-        other = get64(ready + 8 * middle)
-        its = get64(other + record.TURN)
-        if its < turn or (its == turn and _number(other) < number):
+        entry = ready + ENTRY_BYTES * middle
+        its = get64(entry + ENTRY_TURN)
+        if its < turn or (its == turn and get64(entry + ENTRY_NUMBER) < number):
             low = middle + 1
         else:
             high = middle
@@ -79,25 +86,33 @@ def _place(s, turn, number):
 def _candidates(s, lowest):
     """Return how many ready wavefronts are at most ``SLACK`` turns ahead of the slowest, whose turn is ``lowest``."""
     count = get64(s + COUNT)
-    if count == 0 or get64(get64(get64(s + READY) + 8 * count - 8) + record.TURN) <= lowest + SLACK:
+    if count == 0 or get64(get64(s + READY) + ENTRY_BYTES * (count - 1) + ENTRY_TURN) <= lowest + SLACK:
         return count
     return _place(s, lowest + SLACK + 1, np.int64(0))
 
 
 @helper
 def _enqueue(s, wave):
-    at, count = _place(s, get64(wave + record.TURN), _number(wave)), get64(s + COUNT)
-    place = get64(s + READY) + 8 * at
-    move(place + 8, place, 8 * (count - at))
-    put64(place, wave)
+    turn, number, count = get64(wave + record.TURN), _number(wave), get64(s + COUNT)
+    at = _place(s, turn, number)
+    place = get64(s + READY) + ENTRY_BYTES * at
+    move(place + ENTRY_BYTES, place, ENTRY_BYTES * (count - at))
+    _put(place, turn, number, wave)
     put64(s + COUNT, count + 1)
 
 
 @helper
+def _put(place, turn, number, wave):
+    put64(place + ENTRY_TURN, turn)
+    put64(place + ENTRY_NUMBER, number)
+    put64(place + ENTRY_WAVE, wave)
+
+
+@helper
 def _take(s, index):
-    place, count = get64(s + READY) + 8 * index, get64(s + COUNT) - 1
-    wave = get64(place)
-    move(place, place + 8, 8 * (count - index))
+    place, count = get64(s + READY) + ENTRY_BYTES * index, get64(s + COUNT) - 1
+    wave = get64(place + ENTRY_WAVE)
+    move(place, place + ENTRY_BYTES, ENTRY_BYTES * (count - index))
     put64(s + COUNT, count)
     return wave
 
@@ -105,14 +120,17 @@ def _take(s, index):
 @helper
 def _exchange(s, index, wave):
     """Take a ready wavefront, and enqueue another one."""
-    ready, at = get64(s + READY), _place(s, get64(wave + record.TURN), _number(wave))
-    taken = get64(ready + 8 * index)
+    ready, turn, number = get64(s + READY), get64(wave + record.TURN), _number(wave)
+    at, from_ = _place(s, turn, number), ready + ENTRY_BYTES * index
+    taken = get64(from_ + ENTRY_WAVE)
     if at <= index:
-        move(ready + 8 * at + 8, ready + 8 * at, 8 * (index - at))
+        to = ready + ENTRY_BYTES * at
+        move(to + ENTRY_BYTES, to, ENTRY_BYTES * (index - at))
     else:
         at -= 1
-        move(ready + 8 * index, ready + 8 * index + 8, 8 * (at - index))
-    put64(ready + 8 * at, wave)
+        to = ready + ENTRY_BYTES * at
+        move(from_, from_ + ENTRY_BYTES, ENTRY_BYTES * (at - index))
+    _put(to, turn, number, wave)
     return taken
 
 
@@ -130,15 +148,56 @@ def _may_start(s):
 
 
 @helper
+def _start(s, code):
+    """Make the wavefronts of a launch's next work-group ready; return False if the caller has to act first."""
+    free = get64(code + FREE_COUNT) - 1
+    if free < 0 or get64(code + STARTED) == get64(code + TOTAL):
+        return False
+    place, groups, control = get64(code + STARTED), get64(code + TOTAL), get64(code + CONTROL)
+    number, slot = (get64(code + FIRST) + place * get64(code + STEP)) % groups, get64(get64(code + FREE) + 8 * free)
+    put64(code + FREE_COUNT, free)
+    put64(code + STARTED, place + 1)
+    if place + 1 == groups and not get64(s + LATER):
+        put64(s + PENDING, 0)
+    stride, count = get64(control + 8 * execute.STRIDE), get64(control + 8 * execute.WAVES_PER_GROUP)
+    first = get64(get64(control + 8 * execute.RECORDS) + 8 * slot)
+    share = get64(get64(control + 8 * execute.DATA_SHARES) + 8 * slot)
+    put64(get64(control + 8 * execute.GROUPS) + 8 * slot, number)
+    setup = execute._array(control, execute.SETUP, execute.SETUP_FIELDS)
+    execute._start(first, count, number, control, setup, share)
+    group = get64(get64(code + STRUCTURES) + 8 * slot)
+    put64(group + LIVE, count)
+    put64(group + ARRIVED, 0)
+    put64(group + UNIT, 0)
+    put64(group + SLOT, slot)
+    if get64(s + EVENTS):
+        launch = get64(code + LAUNCH)
+        race_state.log(get64(launch + race_state.RS), race_state.CREATE, launch, number * count, number * count + count)
+    for k in range(count):
+        wave = first + k * stride
+        put64(wave + record.MODEL, get64(s + MODEL))
+        put64(wave + record.LAUNCH, get64(code + LAUNCH))
+        put64(wave + record.CODE, code)
+        put64(wave + record.GROUP, group)
+        if get64(code + IN_ROUND):
+            put64(wave + record.TURN, get64(s + ROUND))
+        _enqueue(s, wave)
+    add(s + RESIDENT, count)
+    add(code + GROUPS, 1)
+    return True
+
+
+@helper
 def _next(s):
     """Choose the wavefront that runs next, like ``Scheduler._next``."""
     wave = get64(s + CHOSEN)
     if wave == 0:
-        if _may_start(s):
-            return START
+        while _may_start(s):
+            if not _start(s, get64(s + PENDING)):
+                return START
         if get64(s + COUNT) == 0:
             return FINISHED
-        lowest = get64(get64(get64(s + READY)) + record.TURN)
+        lowest = get64(get64(s + READY) + ENTRY_TURN)
         if lowest > get64(s + ROUND):
             put64(s + ROUND, lowest)
             return ROUND_ENDED
@@ -159,7 +218,7 @@ def _pick(s, lowest):
     at = count
     if last and get64(last + record.TURN) <= lowest + SLACK:
         at = _place(s, get64(last + record.TURN), _number(last))
-        if at >= count or get64(ready + 8 * at) != last:
+        if at >= count or get64(ready + ENTRY_BYTES * at + ENTRY_WAVE) != last:
             at = count
     if at < count and period > 1 and pick(model, period, ws.SWITCHES) != 1:
         return _take(s, at)
@@ -174,7 +233,7 @@ def _goes_on(s, wave):
     """Return whether the wavefront that runs continues; otherwise it is ready. Like ``Scheduler._goes_on``."""
     model, turn, lowest = get64(s + MODEL), get64(wave + record.TURN), get64(wave + record.TURN)
     if get64(s + COUNT):
-        lowest = min(lowest, get64(get64(get64(s + READY)) + record.TURN))
+        lowest = min(lowest, get64(get64(s + READY) + ENTRY_TURN))
     if _may_start(s) or lowest > get64(s + ROUND) or turn > lowest + SLACK:
         _enqueue(s, wave)
         return False
@@ -225,8 +284,10 @@ def _end(s, wave):
     if get64(group + LIVE) == 0:
         code = get64(wave + record.CODE)
         add(code + GROUPS, -1)
-        if get64(code + GROUPS) == 0 or get64(s + PENDING):
-            return GROUP_ENDED
+        put64(get64(code + FREE) + 8 * get64(code + FREE_COUNT), get64(group + SLOT))
+        add(code + FREE_COUNT, 1)
+        if get64(code + GROUPS) == 0 and get64(code + STARTED) == get64(code + TOTAL):
+            return LAUNCH_ENDED
     put64(s + PREVIOUS, 0)
     _release(s, group)
     return _NEXT
@@ -236,7 +297,8 @@ def _end(s, wave):
 def _switch(s, wave):
     """Let memory move, and choose who runs next."""
     model = get64(s + MODEL)
-    if get64(s + MOVED) == 0 and get64(model + ws.DRIFT) and ask(model, issuing.MOVE, get64(s + ENDING), 0, 0, 0) < 0:
+    moves = get64(s + MOVED) == 0 and ws.moves_now(model)
+    if moves and ask(model, issuing.MOVE_NOW, get64(s + ENDING), 0, 0, 0) < 0:
         put64(s + MOVED, 1)
         return KERNEL_END
     put64(s + MOVED, 0)
@@ -258,6 +320,12 @@ def _run_wavefront(s, wave):
                 why = STOPPED
                 break
             at += 8 * execute.ROW
+        elif operation == execute.RUN:
+            done = call(get64(at + 8 * execute.RUN_FUNCTION), wave, at)
+            at += 8 * execute.ROW * done
+            if done < get64(at - 8 * execute.ROW * done + 8 * execute.RUN_LENGTH):
+                why = STOPPED
+                break
         elif operation == execute.COUNT:
             segment = 8 * get64(at + 16)
             add(waves + segment, 1)
@@ -309,6 +377,8 @@ def _run_wavefront(s, wave):
             break
         elif operation == execute.END:
             flight = get64(wave + record.FLIGHT)
+            if get64(s + EVENTS) == 0 and get64(wave + record.QUEUE):
+                ask(get64(s + MODEL), issuing.SETTLE, wave, 0, 0, 0)  # another wavefront gets the record
             lingers = flight != 0 and ask(get64(s + MODEL), issuing.LINGERS, flight, 0, 0, 0) > 0
             put64(wave + record.POSITION, (at - rows) // (8 * execute.ROW))
             if get64(get64(s + MODEL) + ws.FAILED):
@@ -329,7 +399,7 @@ def _run_wavefront(s, wave):
 
 
 def _run(s: int) -> int:
-    """Run wavefronts. ``s``: the address of ``STATE_BYTES``."""
+    """Run wavefronts; return why the caller has to act. ``s``: the address of ``STATE_BYTES``."""
     while True:
         why = _GO_ON if get64(s + CURRENT) else _next(s)
         if why >= 0:
@@ -339,34 +409,7 @@ def _run(s: int) -> int:
             return why
 
 
-def _start(s: int, work: int) -> int:
-    """Make the wavefronts of work-groups ready. ``work``: the address of what ``START_FIELDS`` describes."""
-    control, code, launch = get64(work), get64(work + 8), get64(work + 16)
-    stride, count = get64(control + 8 * execute.STRIDE), get64(control + 8 * execute.WAVES_PER_GROUP)
-    setup = execute._array(control, execute.SETUP, execute.SETUP_FIELDS)
-    for i in range(get64(work + 32)):
-        slot, number = get64(get64(work + 40) + 8 * i), get64(work + 24) + i
-        first = get64(get64(control + 8 * execute.RECORDS) + 8 * slot)
-        share = get64(get64(control + 8 * execute.DATA_SHARES) + 8 * slot)
-        put64(get64(control + 8 * execute.GROUPS) + 8 * slot, number)
-        execute._start(first, count, number, control, setup, share)
-        group = get64(get64(work + 48) + 8 * i)
-        put64(group + LIVE, count)
-        put64(group + ARRIVED, 0)
-        put64(group + UNIT, 0)
-        for k in range(count):
-            wave = first + k * stride
-            put64(wave + record.MODEL, get64(s + MODEL))
-            put64(wave + record.LAUNCH, launch)
-            put64(wave + record.CODE, code)
-            put64(wave + record.GROUP, group)
-            _enqueue(s, wave)
-        add(s + RESIDENT, count)
-    add(code + GROUPS, get64(work + 32))
-    return 0
-
-
 @cache
-def functions() -> tuple[Callable[[int], int], Callable[[int, int], int]]:
-    """Return ``_run`` and ``_start`` as ``native.entry`` does."""
-    return native.entry(_run), native.entry(_start)
+def runner() -> Callable[[int], int]:
+    """Return ``_run`` as ``native.entry`` does."""
+    return native.entry(_run)

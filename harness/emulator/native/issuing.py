@@ -7,10 +7,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.native import lines, record
 from harness.emulator.native import memory as native
+from harness.emulator.native import record, spans
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.located import find, lanes_of
+from harness.emulator.native.flight_state import (
+    ACCESS,
+    ATOMIC,
+    BYTES,
+    COUNT,
+    DATA_AT,
+    DONE,
+    FIRST,
+    LANES,
+    LAST,
+    LEFT,
+    LOAD,
+    MOVING_INDEX,
+    NEXT_OPERATION,
+    NUMBER,
+    OF_FLIGHT,
+    OF_INSTRUCTION,
+    OF_KIND,
+    OF_SCOPE,
+    OF_SPAN,
+    OPERATION_BYTES,
+    OTHER_AT,
+    PART_BYTES,
+    PART_DONE,
+    PART_FIRST,
+    PART_LINE,
+    PART_PAST,
+    PARTS,
+    PARTS_AT,
+    RANGE_AT,
+    RANGE_BYTES,
+    RANGE_END,
+    RANGE_START,
+    RECORD,
+    SEGMENTS_AT,
+    STORE,
+    STRIDE,
+    WHOLE,
+    WHOLE_LOADS,
+)
+from harness.emulator.native.located import find, lanes_of, range_of
 from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, put32, put64
 from harness.emulator.native.weak_state import add, allocate, helper, release
 from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke32, poke64
@@ -20,28 +60,9 @@ from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke32,
 (KIND, SIZE, SCOPE, SITE, INSTRUCTION, FORM, AREG, SREG, SOFFSET, OFFSET) = range(0, 80, 8)
 (REGISTER, TARGET, OPERATION, SIGNED, HALF, FIRST_WRITTEN, WRITTEN, CONVERSION) = range(80, 144, 8)
 ACCESS_FIELDS = 18
-LOAD, STORE, ATOMIC, WRITE_BACK, INVALIDATE = range(5)
-"""Kinds of operations."""
 PLAIN, TYPED, TO_SHARE, NUMPY_FOLD = range(4)
 """Conversions. TYPED: Python converts elements of a buffer's format. TO_SHARE: a load to the data share. NUMPY_FOLD:
 Python computes the new value of an atomic."""
-
-# A flight, by which also the wavefront is known: its compute unit, record, operations, the
-# next flight of the unit, launch << 32 | wavefront.
-(OF_UNIT, RECORD, FIRST, LAST, COUNT, NEXT_FLIGHT, WAVEFRONT) = range(0, 56, 8)
-FLIGHT_BYTES = 56
-
-# An operation: its number, flight, access, kind, scope, instruction, accessing lanes as a mask; whether it has been
-# performed, parts that have not, parts, the next operation of the flight; addresses of the segments, the parts, the
-# data, the places in the data share or a compare-and-swap's values; bytes; its place among those that are not
-# performed; bytes from one lane's data to the next one's, 0 if all load the same.
-(NUMBER, OF_FLIGHT, ACCESS, OF_KIND, OF_SCOPE, OF_INSTRUCTION, LANES, DONE, LEFT, PARTS) = range(0, 80, 8)
-(NEXT_OPERATION, SEGMENTS_AT, PARTS_AT, DATA_AT, OTHER_AT, BYTES, MOVING_INDEX, STRIDE) = range(80, 144, 8)
-OPERATION_BYTES = 144
-
-# A part: its line, first segment and the one after its last, whether it has been performed.
-(PART_LINE, PART_FIRST, PART_PAST, PART_DONE) = range(0, 32, 8)
-PART_BYTES = 32
 
 # A launch: addresses of its table of allocations, of the copies of each, number of allocations, counters of access
 # sites (executions; local and peer lanes); its agent, when it began, its number in events, wavefronts of a work-group,
@@ -51,9 +72,9 @@ PART_BYTES = 32
 
 # Calls of ``run``.
 (NEW_UNIT, NEW_FLIGHT, ISSUE, FENCE, PRIVATE, COUNTED, WAIT, LINGERS, MOVE, FLUSH, ANSWERED, STORES_MOVING) = range(12)
-(APPEND, SETTLE, DROP) = range(12, 15)
+(APPEND, SETTLE, DROP, MOVE_NOW) = range(12, 16)
 ARGUMENTS_BYTES = 32
-COMPLETE, PASS_FENCE, PERFORM = range(3)
+COMPLETE, PASS_FENCE, PERFORM, PERFORM_LINE = range(4)
 
 
 # -- the operations of a wavefront -------------------------------------------------------------------------------------
@@ -113,6 +134,8 @@ def forget(state, flight, count):
     for _ in range(count):
         operation = get64(flight + FIRST)
         put64(flight + FIRST, get64(operation + NEXT_OPERATION))
+        if get64(operation + OF_SPAN):
+            spans.free_span(state, get64(operation + OF_SPAN))
         release(state, operation, get64(operation + BYTES))
     if get64(flight + FIRST) == 0:
         put64(flight + LAST, 0)
@@ -134,6 +157,10 @@ def _gather(wave, register, words, lanes, target):
     if register & 1 == 0 and words & 1 == 0:
         for i in range(0, words, 2):
             place, at = _register(wave, register + i), target + 4 * i
+            if lanes == -1:
+                for lane in range(64):
+                    poke64(np.uint64(at + 4 * words * lane), np.uint64(get64(place + 8 * lane)))
+                continue
             for lane in range(64):
                 if lanes >> lane & 1:
                     poke64(np.uint64(at), np.uint64(get64(place + 8 * lane)))
@@ -168,6 +195,10 @@ def deliver(wave, register, size, signed, half, lanes, data, stride):
     if data and register & 1 == 0 and size & 7 == 0:
         for i in range(0, size >> 2, 2):
             place, at = _register(wave, register + i), data + 4 * i
+            if lanes == -1:
+                for lane in range(64):
+                    put64(place + 8 * lane, np.int64(peek64(np.uint64(at + stride * lane))))
+                continue
             for lane in range(64):
                 if lanes >> lane & 1:
                     put64(place + 8 * lane, np.int64(peek64(np.uint64(at))))
@@ -175,6 +206,10 @@ def deliver(wave, register, size, signed, half, lanes, data, stride):
         return
     for i in range(max(1, size >> 2)):
         first, at = _register(wave, register + i), data + 4 * i
+        if data and size >= 4 and lanes == -1:
+            for lane in range(64):
+                put32(first + 8 * lane, np.int64(peek32(np.uint64(at + stride * lane))))
+            continue
         for lane in range(64):
             if not lanes >> lane & 1:
                 continue
@@ -226,8 +261,30 @@ def issue(state, flight, access, launch, prepared):
             lanes |= np.int64(takes[lane]) << lane
     site = get64(access + SITE)
     add(get64(launch + EXECUTIONS) + 8 * site, 1)
-    same = kind == LOAD and conversion == PLAIN and _is_same(takes, at)
-    segments, used, peers, is_sorted = _cut(state, launch, kind, size, takes, at, same)
+    range_at, step, hint = np.int64(0), np.int64(-1), np.int64(-1)
+    if count and kind != ATOMIC and conversion == PLAIN:
+        range_at, step = range_of(takes, at, count, size)
+    same = kind == LOAD and step >= 0 and (step == 0 or count == 1)
+    range_bytes = size if same else count * size
+    if (same or step > 0) and get64(state + ws.OUTSIDE) == 0:
+        starts, ends, known = get64(launch + STARTS), get64(launch + ENDS), get64(launch + ALLOCATIONS)
+        hint = find(starts, ends, known, range_at, range_bytes)
+    start, end = np.int64(0), np.int64(0)
+    if hint >= 0:
+        start, end = get64(get64(launch + STARTS) + 8 * hint), get64(get64(launch + ENDS) + 8 * hint)
+        # Of earlier loads of one line, those before a whole load are performed before it, without parts.
+        limit = 1 if kind == LOAD else 0
+        spans.split_loads(state, flight, range_at - (range_at - start) % ws.LINE, range_at + range_bytes, limit)
+    if kind == STORE and hint >= 0:
+        whole_lines = (range_at - start | range_bytes) & ws.LINE - 1 == 0 and get64(access + SCOPE) < ws.AGENT
+        if not whole_lines or not spans.are_untouched(state, range_at, range_bytes, start):
+            hint = -1
+    if hint >= 0:
+        peers = count * np.int64(peek32(np.uint64(get64(launch + PEERS) + 4 * hint)))
+        used = segments = spans.lines_of(range_at, range_bytes, start)
+        is_sorted = True
+    else:
+        segments, used, peers, is_sorted = _cut(state, launch, kind, size, takes, at, same)
     if segments < 0:
         return -1
     outside = active & ~lanes
@@ -253,6 +310,19 @@ def issue(state, flight, access, launch, prepared):
     put64(operation + OTHER_AT, other)
     put64(operation + SEGMENTS_AT, first)
     put64(operation + PARTS_AT, parts)
+    put64(operation + PARTS, used)
+    put64(operation + LEFT, used)
+    if hint >= 0:
+        put64(operation + WHOLE, (1 << used) - 1)
+        put64(operation + RANGE_AT, range_at)
+        put64(operation + RANGE_BYTES, range_bytes)
+        put64(operation + RANGE_START, start)
+        put64(operation + RANGE_END, end)
+        if kind == STORE:
+            data = spans.new_span(state, operation) + ws.SPAN_DATA
+        else:
+            add(flight + WHOLE_LOADS, 1)
+            return operation
     if conversion == TO_SHARE:
         n = 0
         for lane in range(64):
@@ -274,8 +344,8 @@ def issue(state, flight, access, launch, prepared):
                     n += size
         if kind == ATOMIC and get64(access + OPERATION) == native.CMPSWAP:
             _gather(wave, get64(access + REGISTER) + (size >> 2), size >> 2, lanes, other)
-    put64(operation + PARTS, used)
-    put64(operation + LEFT, used)
+    if hint >= 0:
+        return operation
     copy(parts, state + ws.NEW_PARTS, PART_BYTES * used)
     if is_sorted:
         copy(first, state + ws.SEGMENTS, 8 * segments)
@@ -283,11 +353,14 @@ def issue(state, flight, access, launch, prepared):
         _sort_segments(state, first, segments, used)
     past = 0
     starts, ends, images = get64(launch + STARTS), get64(launch + ENDS), get64(launch + IMAGES)
+    if get64(flight + WHOLE_LOADS):
+        last = get64(parts + PART_BYTES * (used - 1) + PART_LINE) + ws.LINE
+        spans.split_loads(state, flight, get64(parts + PART_LINE), last, 0)
     for i in range(used):
         part = parts + PART_BYTES * i
         hint, some = get64(part + PART_PAST), get64(part + PART_FIRST)
         image = get64(images + 8 * hint) if images else 0
-        line = lines.find_line(
+        line = spans.find_line(
             state, get64(part + PART_LINE), get64(starts + 8 * hint), get64(ends + 8 * hint), image
         )  # fmt: skip
         add(line + ws.PENDING, 1)
@@ -297,19 +370,6 @@ def issue(state, flight, access, launch, prepared):
         past += some
         put64(part + PART_PAST, past)
     return operation
-
-
-@helper
-def _is_same(takes, at):
-    """Return whether all lanes that access memory access the same address."""
-    first = -1
-    for lane in range(64):
-        if takes[lane]:
-            if first < 0:
-                first = lane
-            elif at[lane] != at[first]:
-                return False
-    return True
 
 
 @helper

@@ -18,6 +18,7 @@ from harness.emulator.native.weak_state import (
     DIRTY_INDEX,
     DIRTY_TABLE,
     ELSEWHERE,
+    ENTRIES,
     EPOCH,
     FETCHES,
     FIRST,
@@ -35,9 +36,9 @@ from harness.emulator.native.weak_state import (
     LAST,
     LAST_DIRTY,
     LAST_LINE,
+    LAST_PAGE,
     LINE,
     LINE_BYTES,
-    LINES,
     LOW,
     MORE,
     MORE_DIRTY,
@@ -50,12 +51,21 @@ from harness.emulator.native.weak_state import (
     OF_LINE,
     ORIGIN,
     OUTSIDE,
+    PAGE_ADDRESS,
+    PAGE_BEFORE,
+    PAGE_BYTES,
+    PAGE_LINES,
+    PAGES,
     PENDING,
     PENDING_WRITES,
     PREVIOUS,
     PREVIOUS_DIRTY,
     SIZE,
     SNAPSHOT,
+    SPAN_AT_AGENT,
+    SPAN_HELD,
+    SPAN_INDICES,
+    SPAN_LINES,
     STORE_BYTES,
     STORES,
     TABLE,
@@ -70,18 +80,55 @@ from harness.emulator.native.words import peek16, peek32, peek64, poke8, poke16,
 
 
 @helper
-def find_line(state, address, start, end, image):
-    """Return the line that holds ``address``, of the allocation [start, end); ``image``: the copy of the allocation.
+def page_of(state, low, start):
+    """Return the page of the line at ``low``, of an allocation that begins at ``start``, or 0 if there is none.
 
     Lines are counted from the allocation's start, so that a run does not depend on its address.
     """
-    low = address - (address - start) % LINE
-    bucket = get64(state + HASH) + 8 * ((low >> 7) & (get64(state + BUCKETS) - 1))
-    line = get64(bucket)
-    while line:
-        if get64(line + ADDRESS) == low:
-            return line
-        line = get64(line + NEXT_OF_BUCKET)
+    address = low - (low - start) % (LINE * PAGE_LINES)
+    page = get64(get64(state + HASH) + 8 * ((address >> 12) & (get64(state + BUCKETS) - 1)))
+    while page and get64(page + PAGE_ADDRESS) != address:
+        page = get64(page + NEXT_OF_BUCKET)
+    return page
+
+
+@helper
+def entry_of(state, low, start):
+    """Return the address of the entry of a line in its page, which is made if there is none."""
+    page = page_of(state, low, start)
+    if page == 0:
+        page = allocate(state, PAGE_BYTES)
+        clear(page, PAGE_BYTES)
+        put64(page + PAGE_ADDRESS, low - (low - start) % (LINE * PAGE_LINES))
+        put64(page + PAGE_BEFORE, get64(state + LAST_PAGE))
+        put64(state + LAST_PAGE, page)
+        _hash(state, page)
+        add(state + PAGES, 1)
+        if get64(state + PAGES) > 2 * get64(state + BUCKETS):
+            call(get64(state + MORE), TABLE, get64(state + BUCKETS))
+            _rehash(state)
+    return page + ENTRIES + 8 * ((low - get64(page + PAGE_ADDRESS)) >> 7)
+
+
+@helper
+def _hash(state, page):
+    bucket = get64(state + HASH) + 8 * ((get64(page + PAGE_ADDRESS) >> 12) & (get64(state + BUCKETS) - 1))
+    put64(page + NEXT_OF_BUCKET, get64(bucket))
+    put64(bucket, page)
+
+
+@helper
+def _rehash(state):
+    """Enter all pages in a new table, which is empty."""
+    page = get64(state + LAST_PAGE)
+    while page:
+        _hash(state, page)
+        page = get64(page + PAGE_BEFORE)
+
+
+@helper
+def new_line(state, low, end, image):
+    """Return a new line at ``low``, of an allocation that ends at ``end``; ``image``: the copy of the allocation."""
     line = allocate(state, LINE_BYTES)
     size = min(low + LINE, end) - low
     put64(line + ADDRESS, low)
@@ -95,33 +142,20 @@ def find_line(state, address, start, end, image):
             copy(get64(image + IMAGE), get64(image + IMAGE_START), get64(image + IMAGE_SIZE))
             put64(image + IMAGE_EPOCH, get64(state + EPOCH))
         source = get64(image + IMAGE) + low - get64(image + IMAGE_START)
-    clear(line + BASE, 2 * LINE)
-    copy(line + BASE, source, size)
-    copy(line + CONTENT, line + BASE, size)
-    put64(line + NEXT_OF_BUCKET, get64(bucket))
-    put64(bucket, line)
+    if size == LINE:
+        copy(line + BASE, source, LINE)
+        copy(line + CONTENT, line + BASE, LINE)
+    else:
+        clear(line + BASE, 2 * LINE)
+        copy(line + BASE, source, size)
+        copy(line + CONTENT, line + BASE, size)
     last = get64(state + LAST_LINE)
     if last:
         put64(last + NEXT_LINE, line)
     else:
         put64(state + FIRST_LINE, line)
     put64(state + LAST_LINE, line)
-    add(state + LINES, 1)
-    if get64(state + LINES) > 2 * get64(state + BUCKETS):
-        call(get64(state + MORE), TABLE, get64(state + BUCKETS))
-        _rehash(state)
     return line
-
-
-@helper
-def _rehash(state):
-    """Enter all lines in a new table, which is empty."""
-    line = get64(state + FIRST_LINE)
-    while line:
-        bucket = get64(state + HASH) + 8 * ((get64(line + ADDRESS) >> 7) & (get64(state + BUCKETS) - 1))
-        put64(line + NEXT_OF_BUCKET, get64(bucket))
-        put64(bucket, line)
-        line = get64(line + NEXT_LINE)
 
 
 @helper
@@ -223,6 +257,12 @@ def new_store(state, unit, line, low, high, data, landed, agent, system, origin,
 
 @helper
 def set_dirty(state, store):
+    _append_dirty(state, store)
+    put64(store + DIRTY_INDEX, _enter_dirty(state, store))
+
+
+@helper
+def _append_dirty(state, store):
     last = get64(state + LAST_DIRTY)
     put64(store + IS_DIRTY, 1)
     put64(store + NEXT_DIRTY, 0)
@@ -232,16 +272,27 @@ def set_dirty(state, store):
     else:
         put64(state + FIRST_DIRTY, store)
     put64(state + LAST_DIRTY, store)
+
+
+@helper
+def _enter_dirty(state, entry):
+    """Append to the table; return the place."""
     count = get64(state + DIRTY)
     if count == get64(state + DIRTY_CAPACITY):
         call(get64(state + MORE), MORE_DIRTY, count)
-    put64(get64(state + DIRTY_TABLE) + 8 * count, store)
-    put64(store + DIRTY_INDEX, count)
+    put64(get64(state + DIRTY_TABLE) + 8 * count, entry)
     put64(state + DIRTY, count + 1)
+    return count
 
 
 @helper
 def set_clean(state, store):
+    _unlink_dirty(state, store)
+    _leave_dirty(state, get64(store + DIRTY_INDEX))
+
+
+@helper
+def _unlink_dirty(state, store):
     before, after = get64(store + PREVIOUS_DIRTY), get64(store + NEXT_DIRTY)
     put64(store + IS_DIRTY, 0)
     if before:
@@ -252,12 +303,71 @@ def set_clean(state, store):
         put64(after + PREVIOUS_DIRTY, before)
     else:
         put64(state + LAST_DIRTY, before)
-    # The last one of the table takes its place.
-    count, index, table = get64(state + DIRTY) - 1, get64(store + DIRTY_INDEX), get64(state + DIRTY_TABLE)
+
+
+@helper
+def _leave_dirty(state, index):
+    """Remove what is at a place of the table: the last one takes it."""
+    count, table = get64(state + DIRTY) - 1, get64(state + DIRTY_TABLE)
     last = get64(table + 8 * count)
     put64(table + 8 * index, last)
-    put64(last + DIRTY_INDEX, index)
+    if last & 1:
+        put64(span_of(last) + SPAN_INDICES + 8 * line_of(last), index)
+    else:
+        put64(last + DIRTY_INDEX, index)
     put64(state + DIRTY, count)
+
+
+# -- spans -------------------------------------------------------------------------------------------------------------
+
+
+@helper
+def tagged(span, i):
+    """Return what stands for the store to line ``i`` of a span in the table."""
+    return span | i << 1 | 1
+
+
+@helper
+def span_of(entry):
+    return entry & ~31
+
+
+@helper
+def line_of(entry):
+    return entry >> 1 & 15
+
+
+@helper
+def set_span_dirty(state, span):
+    _append_dirty(state, span)
+    for i in range(get64(span + SPAN_LINES)):
+        if get64(span + SPAN_HELD) >> i & 1:
+            put64(span + SPAN_AT_AGENT + 8 * i, NEVER)
+            put64(span + SPAN_INDICES + 8 * i, _enter_dirty(state, tagged(span, i)))
+
+
+@helper
+def set_span_clean(state, span):
+    _unlink_dirty(state, span)
+    for i in range(get64(span + SPAN_LINES)):
+        if get64(span + SPAN_HELD) >> i & 1:
+            _leave_dirty(state, get64(span + SPAN_INDICES + 8 * i))
+
+
+@helper
+def replace_dirty(state, span, first, last):
+    """Put a span's stores, which are linked from ``first`` to ``last``, in its place among those in landing order."""
+    before, after = get64(span + PREVIOUS_DIRTY), get64(span + NEXT_DIRTY)
+    put64(first + PREVIOUS_DIRTY, before)
+    put64(last + NEXT_DIRTY, after)
+    if before:
+        put64(before + NEXT_DIRTY, first)
+    else:
+        put64(state + FIRST_DIRTY, first)
+    if after:
+        put64(after + PREVIOUS_DIRTY, last)
+    else:
+        put64(state + LAST_DIRTY, last)
 
 
 @helper

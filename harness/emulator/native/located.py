@@ -54,6 +54,35 @@ def lanes_of(wave, form, areg, sreg, soffset, offset, size):
     return takes, at, count
 
 
+@_helper
+def range_of(takes, at, count, size):
+    """Return the address of the first of ``count`` lanes that access memory, and the bytes from each to the next one.
+
+    They are ``size`` if the lanes access bytes in succession, 0 if all access the same ones, and -1 otherwise.
+    """
+    lane = 0
+    while not takes[lane]:
+        lane += 1
+    first, step = at[lane], np.uint64(size)
+    if count == 64:
+        # A short loop without conditions, which LLVM turns into vector instructions.
+        step = np.uint64(0) if at[1] == first else step
+        different = np.uint64(0)
+        for i in range(64):
+            different |= at[i] ^ (first + np.uint64(i) * step)
+        return np.int64(first), np.int64(step) if different == 0 else np.int64(-1)
+    expected, is_first = first, True
+    for i in range(lane + 1, 64):
+        if takes[i]:
+            if is_first:
+                step = np.uint64(0) if at[i] == first else step
+                is_first = False
+            expected += step
+            if at[i] != expected:
+                return np.int64(first), np.int64(-1)
+    return np.int64(first), np.int64(step)
+
+
 def _locate(wave, form, areg, sreg, soffset, offset, size, atomic, starts, ends, count, addresses, lanes):
     """Write the addresses and numbers of the accessing lanes of a wavefront; return how many there are.
 

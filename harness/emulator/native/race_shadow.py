@@ -1,6 +1,7 @@
 """Shadow memory of mode ``race`` for native functions: the accesses to each granule of global memory.
 
-A granule is 4 bytes; its shadow is the int32 number of a *cell*, which granules with the same history share. Numbers
+A granule is 4 bytes; its shadow is the int32 number of a *cell*, which granules with the same history share. Those of a
+line of 128 bytes have one number together, after those of all granules of the page, as long as it is the same. Numbers
 below the run's first one stand for no access, and that one for accesses that Python judges. Cells, like those of
 ``watch.race_history``, have the last writes, and the reads since. ``may_conflict`` may find a conflict where there is
 none, since it knows only part of what orders accesses; the opposite never happens.
@@ -14,14 +15,19 @@ from numba import njit
 from harness.emulator.native import race_order as order
 from harness.emulator.native import race_state as st
 from harness.emulator.native import weak_state as ws
-from harness.emulator.native.issuing import ATOMIC as ATOMIC_KIND
-from harness.emulator.native.issuing import LOAD, STORE
+from harness.emulator.native.flight_state import ATOMIC as ATOMIC_KIND
+from harness.emulator.native.flight_state import LOAD, STORE
 from harness.emulator.native.raw import call, copy, get64, put32, put64
 from harness.emulator.native.weak_state import allocate, helper
 from harness.emulator.native.words import peek32
 
 PAGE_BITS = 14
 PAGE_SHADOW_BYTES = 1 << PAGE_BITS
+LINE_BITS = 7
+SHADOW_BYTES = PAGE_SHADOW_BYTES + (PAGE_SHADOW_BYTES >> LINE_BITS - 2)
+"""Bytes of the numbers of a page's granules, and also of its lines."""
+MIXED = 0xFFFFFFFF
+"""Stands for a line whose granules have their own numbers."""
 
 # A cell: its writes, its reads, how many they are, or ``SEVERAL``: an unknown number of them, and released values. Or,
 # with ``SPLIT``, the numbers of the cells of each byte, two in each of the first fields, the lower one first.
@@ -357,13 +363,44 @@ def _have(shadow, number):
 
 
 @helper
+def _line_of(shadow):
+    """Return the address of the number of a line, given that of the number of one of its granules."""
+    page = shadow & ~(PAGE_SHADOW_BYTES - 1)
+    return page + PAGE_SHADOW_BYTES + ((shadow - page) >> LINE_BITS) * 4
+
+
+@helper
+def _stop_of(address, end):
+    """Return where the part of [address, end) ends that is in one line."""
+    return min(end, (address | (1 << LINE_BITS) - 1) + 1)
+
+
+@helper
+def _mix(shadow):
+    """Give the granules of a line, of which ``shadow`` belongs to one, their own numbers."""
+    line, first = _line_of(shadow), shadow & ~((1 << LINE_BITS) - 1)
+    number = np.int64(peek32(np.uint64(line)))
+    if number != MIXED:
+        for i in range(0, 1 << LINE_BITS, 8):
+            put64(first + i, number << 32 | number)
+        put32(line, MIXED)
+
+
+@helper
 def may_conflict(rs, address, size, event):
     """Return whether an access to bytes may conflict with an earlier one."""
     end, known = address + size, np.int64(-1)
+    shadow = np.int64(0)
     while address < end:
-        shadow = shadow_of(rs, address)
-        stop = min(end, (address | PAGE_SHADOW_BYTES - 1) + 1)
+        if shadow & PAGE_SHADOW_BYTES - 1 == 0:  # the first line, or a line of the next page
+            shadow = shadow_of(rs, address)
+        stop = _stop_of(address, end)
         past = shadow + ((stop + 3 & ~3) - (address & ~3))
+        number = np.int64(peek32(np.uint64(_line_of(shadow))))
+        if number != MIXED:
+            if number != known and conflicts(rs, number, event):
+                return True
+            known, shadow = number, past
         while shadow < past:
             number = np.int64(peek32(np.uint64(shadow)))
             if number != known:
@@ -386,13 +423,30 @@ def may_conflict(rs, address, size, event):
 
 
 @helper
+def _follow(rs, number, event):
+    """Return ``_followed`` of a cell, which is the same for all granules that have it."""
+    if number != get64(event + CELL):
+        put64(event + CELL, number)
+        put64(event + FOLLOWING, _followed(rs, number, event))
+    return get64(event + FOLLOWING)
+
+
+@helper
 def note(rs, address, size, event):
     """Add an access, which has no conflict, to the history of bytes."""
     end = address + size
+    shadow = np.int64(0)
     while address < end:
-        shadow = shadow_of(rs, address)
-        stop = min(end, (address | PAGE_SHADOW_BYTES - 1) + 1)
+        if shadow & PAGE_SHADOW_BYTES - 1 == 0:
+            shadow = shadow_of(rs, address)
+        stop = _stop_of(address, end)
         past = shadow + ((stop + 3 & ~3) - (address & ~3))
+        line, is_whole = _line_of(shadow), stop - address == 1 << LINE_BITS
+        if is_whole and np.int64(peek32(np.uint64(line))) != MIXED:
+            put32(line, _follow(rs, _number_at(rs, line), event))
+            address, shadow = stop, past
+            continue
+        _mix(shadow)
         partial = (address | stop) & 3
         while shadow < past:
             number = _number_at(rs, shadow)
@@ -401,10 +455,7 @@ def note(rs, address, size, event):
                 put32(shadow, _split_followed(rs, number, mask, event))
                 shadow += 4
                 continue
-            if number != get64(event + CELL):
-                put64(event + CELL, number)
-                put64(event + FOLLOWING, _followed(rs, number, event))
-            following = get64(event + FOLLOWING)
+            following = _follow(rs, number, event)
             whole = past - 4 if stop & 3 else past
             number = np.int64(peek32(np.uint64(shadow)))
             put32(shadow, following)
@@ -417,7 +468,18 @@ def note(rs, address, size, event):
             while shadow + 8 <= whole and get64(shadow) == number << 32 | number:
                 put64(shadow, following << 32 | following)
                 shadow += 8
+        if stop & (1 << LINE_BITS) - 1 == 0:
+            _unmix(rs, past)
         address = stop
+
+
+@helper
+def _unmix(rs, past):
+    """Give a line one number, if its granules, which end at ``past``, have the same history."""
+    first = past - (1 << LINE_BITS)
+    number = np.int64(peek32(np.uint64(first)))
+    if _have(first, number) and _have(first + 64, number) and not _is_split(rs, number):
+        put32(_line_of(first), number)
 
 
 @helper
@@ -426,8 +488,9 @@ def fill(rs, address, size, cell):
     end = address + size
     while address < end:
         shadow = shadow_of(rs, address)
-        stop = min(end, (address | PAGE_SHADOW_BYTES - 1) + 1)
+        stop = _stop_of(address, end)
         past = shadow + ((stop + 3 & ~3) - (address & ~3))
+        _mix(shadow)
         while shadow < past:
             mask = _mask(shadow, address, stop)
             put32(shadow, cell if mask == 15 else _partly(rs, _number_at(rs, shadow), mask, cell))

@@ -4,8 +4,8 @@ Those of accesses come before the function that performs the access. Each return
 execute the whole instruction: because it faults, because it may be a race, or because only Python judges it.
 
 A piece of an access is a number of bytes in succession, of lanes in succession: a word in the log with the distance of
-its address from that of the first piece and, in the lowest 7 bits, the number of lanes. The first address comes before
-the pieces.
+its address from that of the first piece, above the lowest 8 bits, and the number of lanes in the lowest 7. The bit
+between them is 1 if all these lanes access the bytes of one. The first address comes before the pieces.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from harness.emulator.native import race_shadow as shadow
 from harness.emulator.native import race_state as st
 from harness.emulator.native import record
 from harness.emulator.native.execute import Function
-from harness.emulator.native.issuing import ATOMIC, LOAD
-from harness.emulator.native.located import find, lanes_of
+from harness.emulator.native.flight_state import ATOMIC, LOAD
+from harness.emulator.native.located import find, lanes_of, range_of
 from harness.emulator.native.raw import get64, put64
 from harness.emulator.native.weak_state import add, helper, release
 from harness.emulator.native.words import peek32, peek64
@@ -33,13 +33,27 @@ from harness.emulator.native.words import peek32, peek64
 ACCESS_FIELDS = 10
 _PIECES = 40
 COUNT_BITS = 7
+SAME = 1 << COUNT_BITS
+DISTANCE_SHIFT = COUNT_BITS + 1
 
 
 @helper
-def _pieces(wave, described, takes, at, words):
-    """Write the pieces of an access and the address of the first one; return how many they are, or -1 for a bad one."""
+def _pieces(wave, described, takes, at, lanes, words):
+    """Write the pieces of an access by ``lanes`` lanes, and the address of the first one.
+
+    Returns how many they are, or -1 for a bad one.
+    """
     launch, size = get64(wave + record.LAUNCH), get64(described + SIZE)
     pieces, first, start, count = 0, np.int64(0), np.int64(0), 0
+    if lanes == 0:
+        return 0
+    if get64(described + KIND) != ATOMIC:
+        first, step = range_of(takes, at, lanes, size)
+        if step >= 0:
+            put64(words, first)
+            put64(words + 8, lanes if step else SAME | lanes)
+            all_bytes, known = lanes * size if step else size, get64(launch + st.ALLOCATIONS)
+            return 1 if find(get64(launch + st.STARTS), get64(launch + st.ENDS), known, first, all_bytes) >= 0 else -1
     for lane in range(65):
         if lane < 64 and not takes[lane]:
             continue
@@ -51,7 +65,7 @@ def _pieces(wave, described, takes, at, words):
                 get64(launch + st.STARTS), get64(launch + st.ENDS), get64(launch + st.ALLOCATIONS), start, count * size
             ) < 0:  # fmt: skip
                 return -1
-            put64(words + 8 + 8 * pieces, (start - first) << COUNT_BITS | count)
+            put64(words + 8 + 8 * pieces, (start - first) << DISTANCE_SHIFT | count)
             pieces += 1
         if lane < 64:
             start, count = np.int64(at[lane]), 1
@@ -104,14 +118,14 @@ def _judge(rs, thread, described, kind, scope, size, at, pieces):
     first = get64(at + _PIECES)
     for i in range(pieces):
         piece = get64(at + _PIECES + 8 + 8 * i)
-        count = piece & (1 << COUNT_BITS) - 1
-        if shadow.may_conflict(rs, first + (piece >> COUNT_BITS), count * size, event):
+        count = 1 if piece & SAME else piece & (1 << COUNT_BITS) - 1
+        if shadow.may_conflict(rs, first + (piece >> DISTANCE_SHIFT), count * size, event):
             release(get64(rs + st.MODEL), event, shadow.JUDGED_BYTES)
             return -1
     for i in range(pieces):
         piece = get64(at + _PIECES + 8 + 8 * i)
-        count = piece & (1 << COUNT_BITS) - 1
-        shadow.note(rs, first + (piece >> COUNT_BITS), count * size, event)
+        count = 1 if piece & SAME else piece & (1 << COUNT_BITS) - 1
+        shadow.note(rs, first + (piece >> DISTANCE_SHIFT), count * size, event)
     taken = get64(event + shadow.TAKEN)
     release(get64(rs + st.MODEL), event, shadow.JUDGED_BYTES)
     return taken
@@ -136,19 +150,21 @@ def access(wave, p):
         get64(described + OFFSET), size,
     )  # fmt: skip
     at = st.room(rs)
-    pieces = _pieces(wave, described, takes, where, at + _PIECES)
+    pieces = _pieces(wave, described, takes, where, count, at + _PIECES)
     if pieces < 0:
         return 1
     if count == 0 or get64(described + GUESSES):
         _log(rs, at, wave, described, 0, 0, 0)
         order.access(rs, st.thread_of(wave), 0)
         return 0
-    lanes, swaps = 0, 0
-    for lane in range(64):
-        if takes[lane]:
-            lanes |= 1 << lane
-            if kind == ATOMIC and where[lane] & np.uint64(size - 1):
-                return 1
+    lanes, swaps = get64(wave + record.EXEC_BYTES), 0
+    if count < 64 or kind == ATOMIC:
+        lanes = 0
+        for lane in range(64):
+            if takes[lane]:
+                lanes |= 1 << lane
+                if kind == ATOMIC and where[lane] & np.uint64(size - 1):
+                    return 1
     if get64(described + SWAPS) >= 0:
         swaps = _swapping(wave, described, takes, where)
         if swaps != 0 and swaps != lanes:

@@ -25,9 +25,10 @@ MOST_STORES = 128
 # or the host between launches, may change memory, so that every access checks for such changes; number of acquires that
 # made the copies of allocations outdated.
 (NOW, CHANGES, OUTSIDE, EPOCH) = range(0, 32, 8)
-# Free memory, from NEXT to END; lines by address, their number, and those by age; the unit of changes from outside.
-(NEXT, END, HASH, BUCKETS, LINES, FIRST_LINE, LAST_LINE, ELSEWHERE) = range(32, 96, 8)
-# Stores that have not reached the system, in the order in which they landed, and their number; see ``DIRTY_TABLE``.
+# Free memory, from NEXT to END; pages by address, their number; lines by age; the unit of changes from outside.
+(NEXT, END, HASH, BUCKETS, PAGES, FIRST_LINE, LAST_LINE, ELSEWHERE) = range(32, 96, 8)
+# Stores that have not reached the system, and spans of them, in the order in which they landed, and the number of
+# stores; see ``DIRTY_TABLE``.
 (FIRST_DIRTY, LAST_DIRTY, DIRTY) = range(96, 120, 8)
 # Addresses: of int64[2], position in ``words`` and decisions, or 0; of the words and their number; 1 for ``Lazy``.
 (PLACE, WORDS, WORD_COUNT, LAZY) = range(120, 152, 8)
@@ -39,6 +40,8 @@ MOST_STORES = 128
 # For ``native.flights``: whether fences cover siblings, operations so far, operations that are not performed yet as a
 # list of addresses, its length and capacity, how often memory moves, whether caches evict.
 (COVERS, ISSUED, MOVING, MOVES, MOVES_CAPACITY, DRIFT, EVICTS) = range(200, 256, 8)
+# The last page.
+LAST_PAGE = 256
 # Addresses of the function that performs operations, which calls itself, of that which performs calls (``flights``),
 # and of a Python function that performs an access to LDS or a scalar load.
 (ACT, ENTER, LOCAL) = range(264, 288, 8)
@@ -47,7 +50,8 @@ MOST_STORES = 128
 (QUEUED, QUEUES_USED, QUEUES_CAPACITY, QUEUES) = range(288, 320, 8)
 # Whether a Python function has raised an exception; a call and its arguments, see ``ask``.
 (FAILED, REQUEST) = range(320, 336, 8)
-# The stores that have not reached the system as a list of addresses in no particular order, and its capacity.
+# The stores that have not reached the system as a list of addresses in no particular order, and its capacity; those of
+# a span as ``lines.tagged``.
 (DIRTY_TABLE, DIRTY_CAPACITY) = range(368, 384, 8)
 # Structures that are free again, by their size, see ``_class_of``; a line as a load sees it; scratch memory.
 FREE = 384
@@ -68,19 +72,36 @@ AGE, COMPLETES, MOVES_NOW, WHAT_MOVES, WHICH_LINE, HOW_OFTEN, SWITCHES, WHICH_WA
 EVENTS, EVENT_FIELDS = 4000, 5
 # Events; their fields are the time, what happened, the line, and the origin: launch << 32 | wavefront, instruction.
 (READS_OLD, LANDS, EVICTED, INVALIDATED, WRITTEN_BACK, EXCHANGES) = range(6)
-"""WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8."""
+"""WRITTEN_BACK and EXCHANGES with the number of stores, or the scope, << 8; LANDS with that of other lines after it."""
+
+# A page: its address, which is that of its first line; the next page of the same bucket, and the one before; for each
+# line 0 if it is as in memory, the line, or 1 more than the span that has it.
+PAGE_LINES = 32
+(PAGE_ADDRESS, NEXT_OF_BUCKET, PAGE_BEFORE, ENTRIES) = range(0, 32, 8)
+PAGE_BYTES = ENTRIES + 8 * PAGE_LINES
 
 # A line: bytes [address, address + size) of one allocation; its stores, oldest first; times of the compute units' last
-# fetches; the next line by age, and of the same bucket; how many parts of operations on it have not been performed, and
+# fetches; the next line by age; how many parts of operations on it have not been performed, and
 # how many of them write. ``BASE``: the bytes before its first store; ``CONTENT``: with
 # all stores that have reached the system, as memory is unless another process or the host changed it.
-(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, NEXT_OF_BUCKET, PENDING, PENDING_WRITES) = range(0, 80, 8)
-BASE, CONTENT, LINE_BYTES = 80, 208, 336
+(ADDRESS, SIZE, FIRST, LAST, STORES, FETCHES, NEXT_LINE, PENDING, PENDING_WRITES) = range(0, 72, 8)
+BASE, CONTENT, LINE_BYTES = 72, 200, 328
 
 # A store of the bytes in a mask, and the times when it landed and reached its agent and the system.
 (NEXT_STORE, PREVIOUS, OF_LINE, UNIT, LANDED, AT_AGENT, AT_SYSTEM, LOW, HIGH) = range(0, 72, 8)
 (NEXT_DIRTY, PREVIOUS_DIRTY, IS_DIRTY, ORIGIN, INSTRUCTION, DIRTY_INDEX) = range(72, 120, 8)
 DATA, STORE_BYTES = 120, 248
+
+# A span: stores of the same wavefront to all bytes of successive lines, which no other access concerns so far. Fields
+# of a store from OF_LINE, which is 0, to INSTRUCTION, with the time when the first line landed, the others landed one
+# after the other. Its address and its lines; the operation in flight that makes it, or 0; the start of the allocation;
+# the lines that it still has once it has landed, as a mask; for each line the time when it reached its agent, and the
+# place in ``DIRTY_TABLE``.
+(SPAN_AT, SPAN_LINES, SPAN_OPERATION, SPAN_START, SPAN_HELD) = (0, 8, 56, 64, 112)
+MOST_SPAN_LINES = 8
+SPAN_AT_AGENT = 120
+SPAN_INDICES = SPAN_AT_AGENT + 8 * MOST_SPAN_LINES
+SPAN_DATA = SPAN_INDICES + 8 * MOST_SPAN_LINES + 8
 
 # A compute unit, which has one vector L1: its agent, its XCD within the agent, the times of its last invalidates by the
 # scope of the stores that they made visible, its flights.
@@ -199,3 +220,10 @@ def pick(state, n, decision):
     if decision == AGE and get64(state + LAZY) and _draw(state, place, 4):
         return n - 1
     return choice
+
+
+@helper
+def moves_now(state):
+    """Decide whether memory moves by itself at this instruction."""
+    drift = get64(state + DRIFT)
+    return drift != 0 and pick(state, drift, MOVES_NOW) != 0

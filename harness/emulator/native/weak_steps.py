@@ -10,9 +10,9 @@ from harness.emulator.native.execute import Function
 from harness.emulator.native.raw import get64, put64
 from harness.emulator.native.weak_state import add, ask, helper
 
-# A work-group: wavefronts that have not ended, those at a barrier, its compute unit or 0, the records of those at the
-# barrier in the order of their arrival.
-(LIVE, ARRIVED, UNIT, AT_BARRIER) = range(0, 32, 8)
+# A work-group: wavefronts that have not ended, those at a barrier, its compute unit or 0, its slot, the records of
+# those at the barrier in the order of their arrival.
+(LIVE, ARRIVED, UNIT, SLOT, AT_BARRIER) = range(0, 40, 8)
 
 
 @helper

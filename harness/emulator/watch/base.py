@@ -120,6 +120,8 @@ class Watch:
 class NativeWatch(Watch):
     """Watched mode whose steps have native functions, so that whole programs become native code.
 
+    ``started``, ``released`` and ``ended`` are not called for native code.
+
     ``driver.interleaved`` executes it. ``ending``: ranks whose kernel has ended without the release at its end.
     ``chunk_of``: returns the work-group of a wavefront, by its number, whose record native code made.
     """
@@ -147,12 +149,6 @@ class NativeWatch(Watch):
     def address_of(self, launch: Launch) -> int:
         """Return the address of what native functions need of a launch that has started."""
         raise NotImplementedError
-
-    def started_groups(self, launch: Launch, groups: range) -> None:
-        """Called when native code starts work-groups, instead of ``started``.
-
-        ``released`` and ``ended`` are not called for native code.
-        """
 
     def end_kernel(self) -> None:
         """Perform the release at the end of the first kernel of ``ending``."""

@@ -11,7 +11,7 @@ import numpy as np
 MOVES, EVICTS, AGE = "how often memory moves by itself", "whether caches evict", "age of a line"
 """Decisions of mode ``weak``."""
 HOW_OFTEN, SWITCHES = "how often wavefronts are switched", "switch wavefronts"
-WHICH_WAVEFRONT = "next wavefront"
+WHICH_WAVEFRONT, ORDER = "next wavefront", "order in which work-groups start"
 """Decisions of the scheduler."""
 _WORDS = 1 << 12
 

@@ -11,7 +11,7 @@ from harness.emulator.native import flights, issuing, weak_state
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions
 
-FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES, FIRST_DIRTY = 4096, 1024, 1024, 4096
+FIRST_BUCKETS, FIRST_MOVES, FIRST_QUEUES, FIRST_DIRTY = 1024, 1024, 1024, 4096
 _NO_EPOCH = -1
 _LOOKED_THROUGH = 4096
 
@@ -52,10 +52,10 @@ class Model(Decisions):
         """Start afresh before kernels run: everything earlier is complete and visible to them."""
         if len(self._buckets) > FIRST_BUCKETS:
             self._buckets = np.zeros(FIRST_BUCKETS, np.int64)
-        elif self._get(weak_state.LINES):
+        elif self._get(weak_state.PAGES):
             self._buckets.fill(0)
         for field in (
-            weak_state.LINES, weak_state.FIRST_LINE, weak_state.LAST_LINE,
+            weak_state.PAGES, weak_state.LAST_PAGE, weak_state.FIRST_LINE, weak_state.LAST_LINE,
             weak_state.FIRST_DIRTY, weak_state.LAST_DIRTY, weak_state.DIRTY, weak_state.MOVES,
             weak_state.QUEUES_USED, weak_state.QUEUES,
         ):  # fmt: skip

@@ -190,11 +190,9 @@ class Race(NativeWatch):
         return address
 
     def started(self, chunk: Chunk) -> None:
-        self._state.create(self._launches[id(chunk.launch)], chunk.wavefronts.wave.tolist())
-
-    def started_groups(self, launch: Launch, groups: range) -> None:
-        per_group = launch.waves_per_group
-        self._state.create(self._launches[id(launch)], range(groups.start * per_group, groups.stop * per_group))
+        state = self._state
+        assert not isinstance(state, Log)  # sanity check
+        state.create(self._launches[id(chunk.launch)], chunk.wavefronts.wave.tolist())
 
     def released(self, chunk: Chunk, groups: list[int]) -> None:
         state = self._state

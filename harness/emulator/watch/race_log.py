@@ -15,9 +15,9 @@ import numpy as np
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import race_order, race_shadow, race_steps, weak_state
 from harness.emulator.native import race_state as st
-from harness.emulator.native.issuing import ATOMIC as NATIVE_ATOMIC
-from harness.emulator.native.issuing import LOAD as NATIVE_LOAD
-from harness.emulator.native.issuing import STORE as NATIVE_STORE
+from harness.emulator.native.flight_state import ATOMIC as NATIVE_ATOMIC
+from harness.emulator.native.flight_state import LOAD as NATIVE_LOAD
+from harness.emulator.native.flight_state import STORE as NATIVE_STORE
 from harness.emulator.operations.access import ATOMIC, LOAD, STORE
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions, aligned
@@ -186,10 +186,10 @@ class Native(Decisions):
 
 
 def _aligned_page() -> np.ndarray:
-    """Return an empty shadow of a page, which starts at a multiple of its size."""
-    memory = aligned(2 * race_shadow.PAGE_SHADOW_BYTES)
+    """Return an empty shadow of a page, whose granules' numbers start at a multiple of their size."""
+    memory = aligned(race_shadow.SHADOW_BYTES + race_shadow.PAGE_SHADOW_BYTES)
     first = -memory.ctypes.data % race_shadow.PAGE_SHADOW_BYTES
-    return memory[first : first + race_shadow.PAGE_SHADOW_BYTES]
+    return memory[first : first + race_shadow.SHADOW_BYTES]
 
 
 class Site(NamedTuple):
@@ -255,9 +255,6 @@ class Log:
     def first_thread(self, key: int) -> int:
         """Return the number of a launch's first thread."""
         return self._firsts[key]
-
-    def create(self, key: int, waves: range) -> None:
-        self._native.append(st.CREATE, key, waves.start, waves.stop)
 
     def finish(self, key: int) -> None:
         self._native.append(st.FINISH, key)
@@ -362,9 +359,10 @@ class Log:
         lanes, swaps, first = words[at + 3] & _ALL, words[at + 4] & _ALL, words[at + 5]
         parts = []
         for word in words[at + 6 : at + 6 + pieces]:
-            start = first + (word >> race_steps.COUNT_BITS)
+            start = first + (word >> race_steps.DISTANCE_SHIFT)
             count = word & (1 << race_steps.COUNT_BITS) - 1
-            parts.append(np.uint64(start) + _PLACES[:count] * np.uint64(site.size))
+            step = 0 if word & race_steps.SAME else site.size
+            parts.append(np.uint64(start) + _PLACES[:count] * np.uint64(step))
         addresses = parts[0] if pieces == 1 else np.concatenate(parts)
         kind = site.kind if not site.swaps else ATOMIC if swaps else LOAD
         return [Effect(kind, site.scope, site.instruction, site.size, addresses, _lanes(lanes))]

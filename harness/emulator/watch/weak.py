@@ -28,7 +28,7 @@ import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
-from harness.emulator.native import issuing, local, queues, record, weak_state, weak_steps
+from harness.emulator.native import flight_state, issuing, local, queues, record, weak_state, weak_steps
 from harness.emulator.native import memory as native
 from harness.emulator.native.local import Numbers
 from harness.emulator.operations.access import (
@@ -63,7 +63,7 @@ READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
 _SCOPES = ("wave", "workgroup", "agent", "system")
-_KINDS = {LOAD: issuing.LOAD, STORE: issuing.STORE, ATOMIC: issuing.ATOMIC}
+_KINDS = {LOAD: flight_state.LOAD, STORE: flight_state.STORE, ATOMIC: flight_state.ATOMIC}
 _MOST_NAMED = 256
 _LAUNCH, _FLIGHT, _GROUP, _BLOCKED = (
     field >> 3 for field in (record.LAUNCH, record.FLIGHT, record.GROUP, record.BLOCKED)
@@ -163,10 +163,11 @@ class Weak(NativeWatch):
         Loads that saw the newest value are left out.
         """
         lines: list[str] = []
-        described = [self._described(*event) for event in self.model.events()]
+        described = [(*self._described(*event), _lines_of(event[1])) for event in self.model.events()]
         for (event, origin), events in itertools.groupby(described, lambda entry: (entry[1], entry[3])):
             group = list(events)
-            count = f"{len(group)} lines from " if len(group) > 1 else ""
+            number = sum(each[4] for each in group)
+            count = f"{number} lines from " if number > 1 else ""
             at = f" {count}{group[0][2]:#x}" if group[0][2] else ""
             lines.append(f"{group[0][0]:6d} {event}{at}: {origin}")
         return lines[-last:]
@@ -207,7 +208,7 @@ class Weak(NativeWatch):
             self.drift = _DRIFTS[self.choices.pick(len(_DRIFTS), MOVES)]
             self.model.adversary(self.drift, bool(self.choices.pick(2, EVICTS)))
         if launch.rank in self.ending:
-            self.over()
+            self._end_kernels(are_last=False)
         # A kernel begins with clean caches: its compute units are new ones.
         self._begun[launch.rank] = self.model.tick()
         self._units = {key: unit for key, unit in self._units.items() if key[0] != launch.rank}
@@ -227,8 +228,12 @@ class Weak(NativeWatch):
         self.ending.append(launch.rank)
 
     def over(self) -> None:
+        self._end_kernels(are_last=True)
+
+    def _end_kernels(self, are_last: bool) -> None:
+        """Perform the release of the kernels that have ended. ``are_last``: no wavefront runs any more."""
         while self.ending:
-            self.end_kernel()
+            self.model.call(issuing.FLUSH, self.ending.pop(0), are_last)
 
     def address_of(self, launch: Launch) -> int:
         return self._running[id(launch)].address
@@ -381,7 +386,7 @@ class Weak(NativeWatch):
             elif operation in (native.PK_ADD_F16, native.PK_ADD_BF16):
                 conversion = issuing.NUMPY_FOLD
         out[:] = (
-            _KINDS.get(access.kind, issuing.LOAD), access.size, _SCOPES.index(access.scope), access.site,
+            _KINDS.get(access.kind, flight_state.LOAD), access.size, _SCOPES.index(access.scope), access.site,
             access.instruction.index, *access.address, register, target, operation, access.signed, half, first,
             len(written), conversion,
         )  # fmt: skip
@@ -392,7 +397,7 @@ class Weak(NativeWatch):
     def _issue_fence(self, instruction: Instruction) -> Step | None:
         modifiers = instruction.modifiers
         scope = _SCOPES.index(("system" if "sc0" in modifiers else "agent") if "sc1" in modifiers else "workgroup")
-        kind = issuing.WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else issuing.INVALIDATE
+        kind = flight_state.WRITE_BACK if instruction.mnemonic == "buffer_wbl2" else flight_state.INVALIDATE
         index = instruction.index
 
         def step(wf: SingleWavefront) -> None:
@@ -510,6 +515,7 @@ class Weak(NativeWatch):
 
     def lingers(self, wf: Wavefronts) -> bool:
         """Return True until the wavefront's accesses have been performed."""
+        self.model.call(issuing.SETTLE, wf.record, 0)  # type: ignore[attr-defined]
         return self.model.call(issuing.LINGERS, self._flight(wf)) > 0  # type: ignore[arg-type]
 
     def blocked(self, wf: Wavefronts) -> bool:
@@ -518,6 +524,11 @@ class Weak(NativeWatch):
             self.end_kernel()
         blocked, wf.header[_BLOCKED] = bool(wf.header[_BLOCKED]), 0
         return blocked
+
+
+def _lines_of(event: int) -> int:
+    """Return how many lines an event of the model concerns."""
+    return 1 + (event >> 8) if event & 0xFF == weak_state.LANDS else 1
 
 
 def _pairs(decoded: Decoded) -> tuple[int, ...]:

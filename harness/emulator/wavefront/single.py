@@ -24,14 +24,14 @@ _MOST_COPIES = 64
 class SingleWavefront(Wavefronts):
     """A wavefront whose registers are in a record, at address ``record``.
 
-    ``header``: int64[n], the fields of the record. ``place``: its rank, work-group and number, which order wavefronts.
+    ``header``: int64[n], the fields of the record. ``place``: its rank and number, which order wavefronts.
     ``watched``: what the mode keeps of it, or None.
     """
 
     __slots__ = ("_memory", "header", "place", "record", "watched")
     record: int
     header: np.ndarray
-    place: tuple[int, int, int]
+    place: tuple[int, int]
     watched: Any
     _memory: np.ndarray
 
@@ -41,7 +41,7 @@ class SingleWavefront(Wavefronts):
         wf = cls._on(_memory_of(len(wavefronts.v)), wavefronts.chunk, len(wavefronts.v), wavefronts.wave[row : row + 1])
         wf.v[:, 0], wf.s[0], wf.scc[0] = wavefronts.v[:, row], wavefronts.s[row], wavefronts.scc[row]
         wf.block, wf.turn = wavefronts.block, wavefronts.turn
-        wf.place = wf.chunk.launch.rank, wf.chunk.index, int(wf.wave[0])
+        wf.place = wf.chunk.launch.rank, int(wf.wave[0])
         wf.refresh_exec()
         if wavefronts.shadow is not None:
             wf.shadow = wavefronts.shadow.select(np.array([row]))
@@ -52,7 +52,7 @@ class SingleWavefront(Wavefronts):
         """Return wavefront ``number`` of the work-group ``chunk``, whose record is in ``memory``, uint8[n]."""
         pairs = (chunk.launch.program.vgprs + 1) // 2 + 1
         wf = cls._on(memory, chunk, pairs, np.array([number]))
-        wf.place = chunk.launch.rank, chunk.index, number
+        wf.place = chunk.launch.rank, number
         return wf
 
     def copy(self, pairs: local.Numbers) -> SingleWavefront:

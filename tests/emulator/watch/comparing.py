@@ -48,6 +48,13 @@ def multiplies(driver):
 KERNELS = (lock, produce, prints, spills, multiplies)
 
 
+def waits(driver):
+    """Work-groups that wait for others with higher numbers."""
+    data, out, flags = (torch.zeros(n, dtype=torch.int32) for n in (512, 512, 4))
+    schedule_kernels.produce_consume[(8,)](data, flags, out, 128, 2, False, num_warps=2)
+    return data.tolist(), out.tolist()
+
+
 def many(driver):
     """More work-groups than ``RESIDENT_WAVES``, where a test sets that."""
     lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)

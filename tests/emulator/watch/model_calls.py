@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import caches, lines, weak_state
+from harness.emulator.native import caches, spans, weak_state
 
 _STORE = [
     weak_state.LANDED, weak_state.AT_AGENT, weak_state.AT_SYSTEM, weak_state.LOW, weak_state.HIGH,
@@ -16,7 +16,7 @@ _STORE = [
 
 @njit
 def line_of(state, address, start, end):
-    return lines.find_line(state, address, start, end, 0)
+    return spans.find_line(state, address, start, end, 0)
 
 
 @njit

@@ -14,7 +14,7 @@ from harness.emulator.listing.parser import parse
 from harness.emulator.native import interleaved as native
 from harness.emulator.watch import Drawn, Lazy, Seeded
 from harness.emulator.watch.weak import Weak
-from tests.emulator.watch.comparing import KERNELS, activated, counts_of, many
+from tests.emulator.watch.comparing import KERNELS, activated, counts_of, many, waits
 from tests.emulator.watch.litmus import _LISTING, ACQUIRE, RELEASE, add, lines, load, run_watched, store, swap
 
 SPIN = [".Lspin{n}:", *load("y", 8, "sc0 sc1"), *ACQUIRE, "v_readfirstlane_b32 s20, v8", "s_cmp_lg_u32 s20, 1"]
@@ -118,13 +118,53 @@ def test_a_kernel_runs_as_interpreted(used, monkeypatch, program):
 
 @pytest.mark.parametrize("resident", [1, 5])
 def test_work_groups_start_when_others_have_ended(monkeypatch, resident):
-    for module in (schedule, interleaved):
-        monkeypatch.setattr(module, "RESIDENT_WAVES", resident)
+    monkeypatch.setattr(schedule, "RESIDENT_WAVES", resident)
 
     for seed in (1, 2, 3):
         taken = kernel_run(many, seed, True, monkeypatch)
         assert taken[0] == 23
         assert taken == kernel_run(many, seed, False, monkeypatch)
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("program", [many, waits])
+def test_a_wide_launch_runs_as_interpreted(monkeypatch, window, program):
+    """Also where those that run wait for others that have not started."""
+    monkeypatch.setattr(schedule, "WINDOW_WAVES", window)
+    for seed in range(6):
+        assert kernel_run(program, seed, True, monkeypatch) == kernel_run(program, seed, False, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [
+        (schedule, "WINDOW_WAVES", 2),
+        (schedule.Order, "group", lambda order, place, groups: place),
+        (schedule.Scheduler, "_widen", lambda self: False),
+    ],
+)
+def test_another_start_is_seen(monkeypatch, owner, name, fault):
+    """A scheduler with other wavefronts resident, or in another order."""
+    monkeypatch.setattr(schedule, "WINDOW_WAVES", 5)
+    wanted = [kernel_run(many, seed, True, monkeypatch) for seed in range(4)]
+    monkeypatch.setattr(owner, name, fault)
+    assert wanted != [kernel_run(many, seed, False, monkeypatch) for seed in range(4)]
+
+
+def test_work_groups_start_in_several_orders():
+    class Wide:
+        groups = 48
+
+    orders = []
+    for seed in range(40):
+        scheduler = schedule.Scheduler([], Weak(Seeded(seed)))
+        order = scheduler._order(Wide)
+        started = [order.group(place, Wide.groups) for place in range(Wide.groups)]
+        assert sorted(started) == list(range(Wide.groups))
+        orders.append(tuple(started))
+    in_turn = orders.count(tuple(range(Wide.groups)))
+    assert 5 < in_turn < 35
+    assert len(set(orders)) > 10
 
 
 # -- faults, hangs and interruptions -----------------------------------------------------------------------------------

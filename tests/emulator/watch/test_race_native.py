@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from harness.emulator.driver import interleaved
+from harness.emulator.driver import interleaved, schedule
 from harness.emulator.faults import DataRace
 from harness.emulator.native import race_state
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
 from harness.emulator.watch.race_log import Log
-from tests.emulator.watch.comparing import KERNELS, activated, counts_of, lock, many, multiplies, prints, produce
+from tests.emulator.watch.comparing import KERNELS, activated, counts_of, lock, many, multiplies, prints, produce, waits
 from tests.emulator.watch.executing import execute
 from tests.emulator.watch.litmus import lines, load, store
 from tests.emulator.watch.racing import WAIT, _race, outcome, until
@@ -144,13 +144,21 @@ def test_a_kernel_runs_as_interpreted(used, monkeypatch, program):
 
 @pytest.mark.parametrize("resident", [1, 5])
 def test_work_groups_start_when_others_have_ended(monkeypatch, resident):
-    monkeypatch.setattr("harness.emulator.driver.schedule.RESIDENT_WAVES", resident)
-    monkeypatch.setattr(interleaved, "RESIDENT_WAVES", resident)
+    monkeypatch.setattr(schedule, "RESIDENT_WAVES", resident)
 
     for seed in (1, 2, 3):
         taken = kernel_run(many, seed, True, monkeypatch)
         assert taken[0] == 23
         assert taken == kernel_run(many, seed, False, monkeypatch)
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("program", [many, waits])
+def test_a_wide_launch_runs_as_interpreted(monkeypatch, window, program):
+    """Also where those that run wait for others that have not started."""
+    monkeypatch.setattr(schedule, "WINDOW_WAVES", window)
+    for seed in range(4):
+        assert kernel_run(program, seed, True, monkeypatch) == kernel_run(program, seed, False, monkeypatch)
 
 
 # -- what Python does --------------------------------------------------------------------------------------------------

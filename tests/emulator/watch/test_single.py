@@ -83,10 +83,10 @@ def test_a_program_is_interpreted_until_that_took_longer_than_loading(monkeypatc
     launch = type("Ran", (), {"waves": [1] * len(program.segments)})
     needed = round(single.LOADING_STEP / single.INTERPRETING_STEP)
     for _ in range(needed - 1):
-        program.heat.ran(launch)
+        program.heat.ran(launch, 0.0)
     assert not used
-    program.heat.ran(launch)
-    program.heat.ran(launch)
+    program.heat.ran(launch, 0.0)
+    program.heat.ran(launch, 0.0)
     assert used
 
 
