@@ -96,7 +96,7 @@ def runs_of(program, kind, isolated, monkeypatch):
             result, model = program(driver), driver.watch.model
             events = [re.sub("0x[0-9a-f]+", "address", line) for line in driver.watch.story(weak_state.EVENTS)]
             runs.append((result, events, driver.watch.choices.decisions, model.changes, driver.watch.issued))
-            in_spans += sum(what >> 8 for _, what, *_ in model.events() if what & 0xFF == weak_state.LANDS)
+            in_spans += sum(entry >> 8 for _, entry, *_ in model.events() if entry & 0xFF == weak_state.LANDS)
     monkeypatch.setattr(Weak, "begin", begin)
     return runs, in_spans
 
