@@ -31,6 +31,15 @@ def overlapping(x, y, flag, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def replacing(x, y, BLOCK: tl.constexpr):
+    """Store to lines while the load of what was there is in flight."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    before = tl.load(x + places)
+    tl.store(x + places, places * 0 + 7)
+    tl.store(y + places, before)
+
+
+@triton.jit
 def send(data, box, flag, BLOCK: tl.constexpr):
     places = tl.arange(0, BLOCK)
     tl.store(box + places, tl.load(data + places))
@@ -58,6 +67,12 @@ def overlap(offset, dtype):
     return program
 
 
+def replace(driver):
+    x, y = torch.arange(1024, dtype=torch.int32), torch.zeros(1024, dtype=torch.int32)
+    replacing[(4,)](x, y, 256, num_warps=1)
+    return x.tolist(), y.tolist()
+
+
 def message(n, warps, sem):
     def program(driver):
         data, box, out = torch.arange(1, n + 1, dtype=torch.int32), *torch.zeros(2, n, dtype=torch.int32)
@@ -78,6 +93,7 @@ PROGRAMS = {
     "loads that are not aligned": overlap(1, torch.int32),
     "lanes of 2 bytes": overlap(32, torch.int16),
     "lanes of 8 bytes": overlap(64, torch.int64),
+    "stores after loads in flight": replace,
     "message": message(1024, 4, "acquire"),
     "message without an acquire": message(1024, 4, "relaxed"),
 }
@@ -96,7 +112,7 @@ def runs_of(program, kind, isolated, monkeypatch):
             result, model = program(driver), driver.watch.model
             events = [re.sub("0x[0-9a-f]+", "address", line) for line in driver.watch.story(weak_state.EVENTS)]
             runs.append((result, events, driver.watch.choices.decisions, model.changes, driver.watch.issued))
-            in_spans += sum(entry >> 8 for _, entry, *_ in model.events() if entry & 0xFF == weak_state.LANDS)
+            in_spans += sum(event >> 8 for _, event, *_ in model.events() if event & 0xFF == weak_state.LANDS)
     monkeypatch.setattr(Weak, "begin", begin)
     return runs, in_spans
 
