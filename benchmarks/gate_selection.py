@@ -113,8 +113,16 @@ def page(judged: Sequence[Planted], lost: int, every: Sequence[Planted], known: 
         lines += ["", "## Killed by a requirement that the gate does not choose", ""]
         lines += [f"- `{one.mutant.id}`: {one.killer}" for one in unsafe]
     if judged:
-        lines += ["", "## Killed mutants", "", "| mutant | killed by | groups that run first |", "| --- | --- | --- |"]
-        lines += [f"| `{one.mutant.id}` | {one.killer} | {one.share:.0%} |" for one in judged]
+        lines += [
+            "",
+            "## Killed mutants",
+            "",
+            "| file | mutants | groups that run first, mean |",
+            "| --- | --- | --- |",
+        ]
+        for file in sorted({one.mutant.file for one in judged}):
+            inside = [one.share for one in judged if one.mutant.file == file]
+            lines.append(f"| `{file}` | {len(inside)} | {statistics.mean(inside):.0%} |")
     return "\n".join([*lines, ""])
 
 

@@ -2,7 +2,9 @@
 
 A name leads to the unit that it is bound to, through imports. In the code of kernels, which Python does not call, an
 attribute of an unknown value (``ctx.put``) leads to the functions of that name in every class that the closure
-contains, and in every module that it passes on as a value.
+contains, and in every module that it passes on as a value. A descriptor leads to its methods: a caller that
+reads the attribute may keep its value, as Triton keeps a cache key, so that later requirements are not seen to call
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from functools import cache
 from command_line.gate.units import Definition, Module, Sources, Unit
 
 _JITTED = ("jit", "constexpr_function")
+_DESCRIPTOR = frozenset({"__get__", "__set__", "__delete__", "__set_name__"})
 _DEPTH = 20
 """Re-exports that are followed."""
 
@@ -59,15 +62,15 @@ class References:
         return reached
 
     def _held(self, holder: str, attributes: Set[str]) -> Iterator[str]:
-        """Yield the kernels' functions in a class or a module that have one of these names, and those that Python calls
-        by itself."""
+        """Yield the kernels' functions in a class or a module that have one of these names, those that Python calls by
+        itself, and the methods of a descriptor."""
         module = self._sources.modules.get(holder)
         file = module.file if module is not None else holder.partition(":")[0]
         prefix = f"{file}:" if module is not None else f"{holder}."
         for unit in self._sources.files[file].units.values():
             member = unit.name.removeprefix(prefix)
             called = member in attributes or member.startswith("__")
-            if called and unit.name.startswith(prefix) and is_kernel_code(unit):
+            if called and unit.name.startswith(prefix) and (is_kernel_code(unit) or member in _DESCRIPTOR):
                 yield unit.name
 
     def _read(self, name: str) -> _Names:

@@ -1,7 +1,8 @@
 """The units of a package's source: what can change by itself, with a digest that comments and lines do not affect.
 
-A unit is a function, a method, a class without its methods, or what else binds a name at the top of a module: a
-constant, an import. Its name is ``FILE:NAME``, with FILE relative to the parent of the package:
+A unit is a function, a method, a class without its methods but with what is assigned to its attributes later, or what
+else binds a name at the top of a module: a constant, an import. Its name is ``FILE:NAME``, with FILE relative to the
+parent of the package:
 
     iris_under_test/host/iris.py:Iris.barrier
     iris_under_test/device/signals.py:MAX_MEMBERS
@@ -161,7 +162,7 @@ def _parts(node: ast.stmt) -> Iterator[tuple[str, ast.AST, str]]:
             level, origin = (node.level, node.module) if isinstance(node, ast.ImportFrom) else (0, None)
             one = ast.ImportFrom(origin, [alias], level) if isinstance(node, ast.ImportFrom) else ast.Import([alias])
             yield alias.asname or alias.name.partition(".")[0], ast.copy_location(one, node), ""
-    elif names := _targets(node):
+    elif names := _targets(node) or _holders(node):
         for name in names:
             yield name, node, ""
     elif not _is_text(node):
@@ -176,6 +177,13 @@ def _targets(node: ast.stmt) -> list[str]:
     names = [each.id for target in targets if target for each in ast.walk(target) if isinstance(each, ast.Name)]
     plain = all(isinstance(target, (ast.Name, ast.Tuple, ast.List)) for target in targets)
     return names if plain else []
+
+
+def _holders(node: ast.stmt) -> list[str]:
+    """Return X for an assignment ``X.name = ...``, which is a part of the class X; empty for any other statement."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    plain = [each for each in targets if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
+    return [each.value.id for each in plain if isinstance(each.value, ast.Name)] if len(plain) == len(targets) else []
 
 
 def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, tuple[str, str]]]:

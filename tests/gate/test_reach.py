@@ -17,6 +17,7 @@ from tests import python
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTEXT = "iris_under_test/device/gluon/context.py"
+HASH = "iris_under_test/device/cache_key.py:SourceHash.__get__"
 
 
 @pytest.fixture
@@ -69,6 +70,7 @@ def test_the_map_of_the_bundled_library_has_every_requirement_that_its_device_ca
         ("RMA-GET-001", f"{CONTEXT}:IrisDeviceCtx.get", f"{CONTEXT}:IrisDeviceCtx.put"),
         ("RMA-PUT-003", "iris_under_test/device/triton/ops.py:put", "iris_under_test/device/triton/ops.py:get"),
         ("CCL-ALLREDUCE-001", "iris_under_test/kernels/all_reduce.py:ring_triton", f"{CONTEXT}:IrisDeviceCtx.put"),
+        ("ISA-CONTRACT-001", HASH, "iris_under_test/bench/__init__.py:State"),
         ("RMA-PUT-001", "iris_under_test/host/iris.py:Iris", "iris_under_test/ccl/call.py:run"),
     ],
 )  # fmt: skip

@@ -75,7 +75,8 @@ def harness_line(line, suite, folder):
         [recorded] = read(folder / "out" / "certify" / "evidence.jsonl").runs
         benchmarks.written(folder / "out" / "bench", benchmarks.results(run=recorded))
     arguments = [samples.failing_case().id if word == "CASE" else word for word in line.split()[1:]]
-    done = fake_suite.run(suite, folder, *arguments)
+    # Its own register of runs: a newer run of another test may have a case with the same id.
+    done = fake_suite.run(suite, folder, *arguments, XDG_STATE_HOME=str(folder / "state"))
     if "--device cuda" in line and done.returncode == 2:  # without a GPU, one line names the reason
         assert re.fullmatch(r"iris-harness: device cuda cannot be used here: .*\n", done.stderr), done.stderr
         return
