@@ -151,7 +151,15 @@ class Trial:
         levels = dict(self._levels)
         if verdict != matrix.ERROR and self.mutant.kind != HARNESS and not self.plain:
             levels[self._stages[0].level] = verdict
-        return result_of(self.mutant, verdict, seconds, message or "", self._cpu_seconds, levels, self._limit, **killer)
+        text = without_folders(message or "", self._folder)
+        return result_of(self.mutant, verdict, seconds, text, self._cpu_seconds, levels, self._limit, **killer)
+
+
+def without_folders(message: str, copy: Path) -> str:
+    """Return a message with places relative to the copy of the library and to the project: a matrix is published."""
+    for folder in (copy, planting.ROOT):
+        message = message.replace(f"{folder}{os.sep}", "")
+    return message
 
 
 def arguments_of(stage: Stage, records: Path, deadline: float, *options: str) -> list[str]:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from command_line.mutants import pool
+from command_line.mutants import trial as trial_module
 from command_line.mutants.prepared import Prepared
 from command_line.mutants.trial import Trial, how_of
 from fixtures import worker
@@ -154,16 +155,23 @@ def test_a_kill_by_tests_of_the_harness_that_fail_anyway_is_an_error(monkeypatch
 
 
 @pytest.mark.slow
-def test_each_run_executes_the_code_of_its_own_copy(prepared):
-    places = {}
+def test_each_run_executes_the_code_of_its_own_copy(prepared, monkeypatch):
+    places, cut = {}, trial_module.without_folders
+    monkeypatch.setattr(
+        trial_module, "without_folders", lambda message, copy: places.update({copy: message}) or cut(message, copy)
+    )
+    results = []
     trials = [
         lambda mutant=mutant: Trial(mutant, [LOGGING], 90, 300, lambda: prepared)
         for mutant in (naming_its_file(1), naming_its_file(2))
     ]
-    pool.run_trials(trials, 2, lambda trial, result: places.update({trial._folder: result}), GOING_ON)
+    pool.run_trials(trials, 2, lambda trial, result: results.append(result), GOING_ON)
     assert len(places) == 2
-    for folder, result in places.items():
-        assert result.verdict == matrix.KILLED and f"{folder}/{planting.NAME}/host/logging" in result.message, result
+    for folder, message in places.items():
+        assert f"{folder}/{planting.NAME}/host/logging" in message
+    for result in results:
+        assert result.verdict == matrix.KILLED and f"{planting.NAME}/host/logging" in result.message, result
+        assert not any(str(folder) in result.message for folder in places), "a published matrix has no paths"
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ each access.
 
 The code is that of ``native.execute``. Which wavefront runs next, and when memory moves, are the choices of
 ``driver.schedule``, taken in the same order: both execute the same schedule, which tests compare. The functions get the
-address of the state of a scheduler, see below. They return why the caller has to act.
+address of the state of a scheduler, see below. They return what Python has to do next.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENTRY_BYTES = 24
 (CONTROL, LAUNCH, STARTED, TOTAL, FIRST, STEP, IN_ROUND, FREE, FREE_COUNT, STRUCTURES) = range(40, 120, 8)
 CODE_FIELDS = 15
 
-# Why the caller has to act. START: work-groups may start, but there is no slot, or the launch has no more of them.
+# What native code returns to Python for. START: work-groups may start, but there is no slot, or none is left to start.
 # ROUND_ENDED: every ready wavefront has used a turn. STOPPED: the current wavefront needs Python for its next
 # instruction. KERNEL_END: perform a kernel's release. LAUNCH_ENDED: the last work-group of a launch has ended, with
 # wavefront ``PREVIOUS``. FAILED: a Python function has raised an exception. PAUSE: look at signals and limits.
