@@ -49,6 +49,10 @@ class Killers:
         if result.id in self._functions:
             self._of_function[result.file, self._functions[result.id]][killer] += 1
 
+    def knows(self, mutant: Mutant) -> bool:
+        """Return whether a test is known that killed this very mutant, in an earlier run or in this one."""
+        return mutant.id in self._own
+
     def before(self, mutant: Mutant, stages: Sequence[Stage]) -> tuple[Stage, ...]:
         """Return ``stages`` with the likely killers before those of their level.
 

@@ -75,3 +75,9 @@ def test_functions_take_turns():
     put = [mutant("rank-next", line) for line in (1, 2, 3)]
     get = [mutant("rank-next", line, "get") for line in (4, 5)]
     assert in_turns([*put, *get], lambda one: one) == [put[0], get[0], put[1], get[1], put[2]]
+
+
+def test_a_mutant_is_known_once_a_test_killed_it():
+    own, other = mutant("rank-next", 1), mutant("mask-left", 2)
+    killers = Killers([killed(own, "t.py::own")], {one.id: one for one in (own, other)})
+    assert killers.knows(own) and not killers.knows(other)
