@@ -8,12 +8,13 @@ the library.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mutants.generated.harness import TESTS
 from mutants.mutant import HARNESS, SOURCE, Mutant
 
-FIRST, SECOND = "ci", "gate"
+LEVELS = FIRST, SECOND = "ci", "gate"
 """Levels of the tests that a mutant of the library is run against, one after the other."""
 
 GATE_RANKS = 4
@@ -103,17 +104,20 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
 """Pattern of the file, pattern of the innermost function, stages. ``{op}`` is the function without ``atomic_``."""
 
 
-def stages_of(mutant: Mutant, *, thorough: bool = False) -> tuple[Stage, ...]:
+def stages_of(mutant: Mutant, *, thorough: bool = False, levels: Collection[str] = LEVELS) -> tuple[Stage, ...]:
     """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one at level ci.
 
-    A listed defect has the tests and the number of ranks that its list names. The tests of the harness have no level.
+    ``levels``: those of a mutant of the library. One that is argued to be equivalent has the first alone: it survives
+    every test, so it would take longer than any other. A listed defect has the tests
+    and the number of ranks that its list names. The tests of the harness have no level.
     """
     if mutant.kind == HARNESS:
         return (Stage(TESTS[mutant.file]),)
     stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
     ranks = GATE_RANKS if mutant.kind == SOURCE else 0
     again = tuple(replace(stage, level=SECOND, ranks=max(stage.ranks, ranks)) for stage in stages)
-    return (*stages, WHOLE, *again) if thorough else (*stages, *again)
+    every = (*stages, WHOLE, *again) if thorough else (*stages, *again)
+    return tuple(stage for stage in every if stage.level in levels)
 
 
 def _stages(mutant: Mutant) -> tuple[Stage, ...]:

@@ -31,7 +31,7 @@ from mutants.killers import Killers, in_turns
 from mutants.matrix import Matrix, Result
 from mutants.mutant import BINARY, HARNESS, KINDS, REPORTED, Mutant
 from mutants.page import page, share
-from mutants.selection import FIRST, PLAIN, SECOND, stages_of
+from mutants.selection import FIRST, LEVELS, PLAIN, SECOND, stages_of
 
 EMULATED = "emulated"
 FILE, PAGE = "matrix.json", "matrix.md"
@@ -230,12 +230,17 @@ class _Run:
             self._screen.print(f"{len(mutants)} mutants, {done} of them known from an earlier run", markup=False)
         thorough, deadline, limit = (self._options[name] for name in ("thorough", "deadline", "limit"))
 
+        argued = {one.id for one in self._argued}
+
         def trial(mutant: Mutant, plain: bool) -> Trial:
-            stages = (PLAIN,) if plain else self._killers.before(mutant, stages_of(mutant, thorough=thorough))
+            stages = stages_of(mutant, thorough=thorough, levels=(FIRST,) if mutant.id in argued else LEVELS)
+            stages = (PLAIN,) if plain else self._killers.before(mutant, stages)
             return Trial(mutant, stages, deadline, limit, self._prepared, plain=plain)
 
         # Those whose killer is known take seconds: a run that is ended early has decided most.
-        turns = sorted(in_turns(left, lambda one: one[0]), key=lambda one: not self._killers.knows(one[0]))
+        turns = sorted(
+            in_turns(left, lambda one: one[0]), key=lambda one: (one[0].id in argued, not self._killers.knows(one[0]))
+        )
         makers = [partial(trial, mutant, plain) for mutant, plain in turns]
         jobs = self._options["jobs"] or measured().cores
         pool.run_trials(makers, jobs, lambda trial, result: self._take(result, plain=trial.plain), stop)

@@ -79,6 +79,7 @@ def test_a_generated_mutant_is_tried_again_as_the_gate_runs() -> None:
     defect = next(each for each in listing.all_of(LISTED) if each.ranks == 3)
     assert [(stage.level, stage.ranks) for stage in stages_of(defect)] == [(FIRST, 3), (SECOND, 3)]
     assert [stage.targets for stage in stages_of(mutant, thorough=True)][2] == ("conformance",)
+    assert stages_of(mutant, levels=(FIRST,)) == stages[:2]
 
 
 def test_a_change_that_only_some_tests_can_show_meets_these_first() -> None:
