@@ -76,6 +76,8 @@ class InterleavedScheduler(Scheduler):
         watch.chunk_of = self._chunk_of
         watch.translated()
         super().__init__(streams, watch, closed, limit, isolated)
+        self._put(interleaved.UNSWITCHED, self.unswitched)
+        self._put(interleaved.BACKWARDS, self.backwards)
 
     def _put(self, field: int, value: int) -> None:
         self._state[field >> 3] = value

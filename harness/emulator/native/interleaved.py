@@ -31,7 +31,9 @@ from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, SLOT, 
 # In mode ``race`` not 0: starts, barriers and ends are events of ``race_state``. Whether work-groups of other launches
 # start after those of ``PENDING``.
 EVENTS, LATER = 136, 144
-STATE_BYTES = 152
+# As in ``driver.schedule``: whether wavefronts are not switched, and whether the last one that is ready runs first.
+UNSWITCHED, BACKWARDS = 152, 160
+STATE_BYTES = 168
 
 # An entry of the table of ready wavefronts, which is in the order in which they are candidates: the turn of the
 # wavefront, what orders those of the same turn, the wavefront.
@@ -211,6 +213,8 @@ def _next(s):
 @helper
 def _pick(s, lowest):
     model, ready = get64(s + MODEL), get64(s + READY)
+    if get64(s + UNSWITCHED):
+        return _take(s, _place(s, lowest + 1, np.int64(0)) - 1 if get64(s + BACKWARDS) else 0)
     count = _candidates(s, lowest)
     if count == 1:
         return _take(s, 0)
@@ -231,6 +235,8 @@ def _pick(s, lowest):
 @helper
 def _goes_on(s, wave):
     """Return whether the wavefront that runs continues; otherwise it is ready. Like ``Scheduler._goes_on``."""
+    if get64(s + UNSWITCHED):
+        return True
     model, turn, lowest = get64(s + MODEL), get64(wave + record.TURN), get64(wave + record.TURN)
     if get64(s + COUNT):
         lowest = min(lowest, get64(get64(s + READY) + ENTRY_TURN))

@@ -85,6 +85,7 @@ class Race(NativeWatch):
     """
 
     name = "race"
+    any_order = True
 
     def __init__(
         self, choices: Choices | None = None, covers: str = COVERS[0], recording: Recording | None = None
