@@ -1,0 +1,59 @@
+"""Accesses by many lanes in mode ``race``: native code, which keeps the history of sectors, judges as the interpreter."""
+
+import numpy as np
+import pytest
+
+from harness.emulator.native import race_shadow
+from harness.emulator.watch import Seeded
+from harness.emulator.watch.race import Race
+from tests.emulator.watch.litmus import lines
+from tests.emulator.watch.racing import WAIT, _race, outcome
+
+NAMES = {1: ("ubyte", "byte", "v8"), 2: ("ushort", "short", "v8"), 4: ("dword", "dword", "v8"),
+         8: ("dwordx2", "dwordx2", "v[8:9]"), 16: ("dwordx4", "dwordx4", "v[8:11]")}  # fmt: skip
+GRANULE, SECTOR, LANES, WAVES = 4, race_shadow.SECTOR, 64, 2
+
+
+def access(random, unit: int) -> list[str]:
+    """Return an access by some lanes to successive bytes, whose first one is a multiple of ``unit``."""
+    size = 1 << int(random.integers(0, 5))
+    load, store, data = NAMES[size]
+    first, count = sorted(random.integers(0, LANES + 1, 2).tolist()) if random.random() < 0.5 else (0, LANES)
+    mask, offset = (1 << count) - (1 << first), unit * int(random.integers(0, 3072 // unit))
+    return [
+        f"s_mov_b32 exec_lo, {mask & 0xFFFFFFFF:#x}", f"s_mov_b32 exec_hi, {mask >> 32:#x}",
+        "v_and_b32_e32 v4, 63, v5", f"v_lshlrev_b32_e32 v4, {size.bit_length() - 1}, v4",
+        f"global_load_{load} {data}, v4, {{x}} offset:{offset}" if random.random() < 0.6
+        else f"global_store_{store} v4, {data}, {{x}} offset:{offset}",
+    ]  # fmt: skip
+
+
+def accesses(random, unit: int) -> list[str]:
+    """Return accesses of a wavefront at a time, most of them after a barrier."""
+    code = ["s_mov_b64 exec, -1", "v_mov_b32_e32 v5, v0", "; s3"]
+    for number in range(random.integers(2, 9)):
+        label = f".LW{number}_{random.integers(0, 1 << 30)}"
+        wave = random.integers(0, WAVES)
+        code += [f"s_cmp_lg_u32 s3, {wave}", f"s_cbranch_scc1 {label}", *access(random, unit), f"{label}:"]
+        code += ["s_barrier"] if random.random() < 0.9 else [WAIT]
+    return lines(code)
+
+
+def verdict(threads, seed: int, native: bool) -> list[object]:
+    watch = Race(Seeded(seed))
+    return outcome(_race(threads, watch, WAVES, 0, None, native), watch)
+
+
+def programs(unit: int, count: int):
+    for seed in range(count):
+        random = np.random.default_rng(seed)
+        yield seed, [(0, accesses(random, unit)) for _ in range(1 if random.random() < 0.8 else 2)]
+
+
+@pytest.mark.parametrize("unit", [1, GRANULE, SECTOR, 16 * SECTOR])
+def test_wide_accesses_have_the_verdict_of_the_interpreter(unit):
+    verdicts = []
+    for seed, threads in programs(unit, 40):
+        verdicts.append(verdict(threads, seed, True))
+        assert verdicts[-1] == verdict(threads, seed, False), f"seed {seed}"
+    assert {verdict[0] == "None" for verdict in verdicts} == {True, False}, "some race, and some do not"
