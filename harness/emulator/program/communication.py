@@ -1,4 +1,4 @@
-"""Whether wavefronts of a kernel communicate other than by barriers, so that what they do depends on their order.
+"""Communication of wavefronts other than by barriers: with it, what they do depends on their order.
 
 Without that, and without a data race, every order gives the same accesses with the same values. If one order has a data
 race, so has every other one: up to the first one, all accesses are those of the race-free order.

@@ -1,4 +1,4 @@
-"""Accesses by many lanes in mode ``race``: native code, which keeps the history of sectors, judges as the interpreter."""
+"""Accesses by many lanes in mode ``race``: native code, with a history of sectors, judges as the interpreter."""
 
 import numpy as np
 import pytest

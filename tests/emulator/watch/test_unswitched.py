@@ -66,8 +66,8 @@ def test_each_seed_runs_wavefronts_from_the_first_or_from_the_last():
     assert backwards == {True, False}
     reports = set()
     for seed in range(20):
-        found = race([(0, lines("; s3", store("x", 1)))], seed, waves=3)
-        reports.add((found.where["first"]["wavefront"], found.where["second"]["wavefront"]))
+        report = race([(0, lines("; s3", store("x", 1)))], seed, waves=3)
+        reports.add((report.where["first"]["wavefront"], report.where["second"]["wavefront"]))
     assert reports == {(0, 1), (2, 1)}
 
 
@@ -99,7 +99,7 @@ def test_what_communicates(name):
 
 
 def test_a_program_that_communicates_is_switched(monkeypatch):
-    """Where one work-group takes what another one has published, only some orders show it."""
+    """A work-group that takes what another one has published, which only some orders show."""
     pass_on = lines(store("x", 1), "buffer_wbl2 sc1", WAIT, store("y", 1, "sc1"))
     take = lines(load("y", 8, "sc1"), "buffer_inv sc1", "v_readfirstlane_b32 s13, v8", "s_cmp_lg_u32 s13, 1",
                  "s_cbranch_scc1 .Lover", store("x", 2), ".Lover:", load("z", 8))  # fmt: skip
