@@ -27,6 +27,8 @@ from harness.emulator.wavefront.state import Wavefronts
 
 _BUDGET = 200_000
 """Operations after which native code returns, so that signals and time limits are noticed."""
+_ROUNDS = 4
+"""Rounds in which every wavefront has used a turn, after which native code returns, so that other ranks can run."""
 
 assert (interleaved.QUANTUM, interleaved.SLACK) == (QUANTUM, SLACK)  # sanity check
 
@@ -103,6 +105,7 @@ class InterleavedScheduler(Scheduler):
         self._prepare_starts()
         self._put(interleaved.ENDING, bool(self._native.ending))
         self._put(interleaved.BUDGET, _BUDGET)
+        self._put(interleaved.ROUNDS_LEFT, 1 if self.closed or self.polled is not None else _ROUNDS)
         why = self._enter(self._address)
         self._note_starts()
         self._native.decisions.raise_failure()
