@@ -160,7 +160,7 @@ class InterleavedScheduler(Scheduler):
                 running.reserve(-(-room // launch.waves_per_group))
             self._reserve(self.most_resident + launch.waves_per_group)
             self._starting = running
-        self._put(interleaved.PENDING, self._starting.code.ctypes.data if self._starting is not None else 0)
+        self._put(interleaved.PENDING, self._starting.address if self._starting is not None else 0)
         self._put(interleaved.LATER, len(self.pending) > 1)
 
     def _note_starts(self) -> None:
@@ -186,7 +186,7 @@ class InterleavedScheduler(Scheduler):
     def _running_of(self, wave: int) -> _Running:
         """Return the launch of the wavefront whose record is at an address."""
         code = _word(wave + record.CODE)
-        return next(each for each in self._running if each.code.ctypes.data == code)
+        return next(each for each in self._running if each.address == code)
 
     def _chunk_of(self, launch: Launch, number: int) -> Chunk:
         """Return the work-group of wavefront ``number`` of a launch."""
@@ -270,6 +270,7 @@ class _Running:
         waves, lanes, _, _ = split_counters(launch.program, self.arena.counts)
         # What native code knows of the launch, see ``native.interleaved``.
         self.code = np.zeros(interleaved.CODE_FIELDS, np.int64)
+        self.address = self.code.ctypes.data
         self.code[interleaved.ROWS >> 3] = translation.address
         self.code[[interleaved.WAVES >> 3, interleaved.LANES >> 3]] = waves.ctypes.data, lanes.ctypes.data
         self.code[interleaved.CONTROL >> 3] = self.arena.address
