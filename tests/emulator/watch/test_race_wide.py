@@ -63,8 +63,8 @@ def test_wide_accesses_have_the_verdict_of_the_interpreter(unit):
     assert {verdict[0] == "None" for verdict in verdicts} == {True, False}, "some race, and some do not"
 
 
-def only(wave: int, kind: str, first: int, lanes: int, size: int) -> list[str]:
-    """Return an access by the first lanes of one wavefront."""
+def only(wave: int, kind: str, first: int, lanes: int, size: int, step: int = 0) -> list[str]:
+    """Return an access by the first lanes of one wavefront, ``step`` bytes from each other, or one after the other."""
     load, store, data = NAMES[size]
     mask, label = (1 << lanes) - 1, f".LO{wave}_{kind}_{first}_{lanes}_{size}"
     instruction = (
@@ -73,7 +73,7 @@ def only(wave: int, kind: str, first: int, lanes: int, size: int) -> list[str]:
     return [
         f"s_cmp_lg_u32 s3, {wave}", f"s_cbranch_scc1 {label}", f"s_mov_b32 exec_lo, {mask & 0xFFFFFFFF:#x}",
         f"s_mov_b32 exec_hi, {mask >> 32:#x}", "v_and_b32_e32 v4, 63, v5",
-        f"v_lshlrev_b32_e32 v4, {size.bit_length() - 1}, v4", f"{instruction} offset:{first}", f"{label}:",
+        f"v_lshlrev_b32_e32 v4, {(step or size).bit_length() - 1}, v4", f"{instruction} offset:{first}", f"{label}:",
     ]  # fmt: skip
 
 
@@ -96,6 +96,14 @@ def test_each_word_of_a_wide_access_is_judged(before, is_wide_first, first):
         for seed in range(2):  # the wavefronts run in either order
             races = verdict([(0, code)], seed + 6, True)[0] != "None"
             assert races == (first - GRANULE < at < first + bytes_), f"a word at {at}, seed {seed}"
+
+
+def test_sectors_whose_granules_have_two_histories_are_judged():
+    halves = only(0, "store", 256, LANES, 2, step=GRANULE)
+    for at in range(256, 256 + GRANULE * LANES, SECTOR - 2):
+        code = [BEGIN, halves, "s_barrier", only(0, "store", at, 1, 2), only(1, "load", 256, LANES, 4)]
+        for seed in range(2):
+            assert verdict([(0, lines(*code))], seed + 6, True)[0] != "None", f"a half word at {at}, seed {seed}"
 
 
 def test_the_seeds_run_the_wavefronts_in_either_order():
