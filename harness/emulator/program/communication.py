@@ -6,12 +6,9 @@ race, so has every other one: up to the first one, all accesses are those of the
 
 from __future__ import annotations
 
+from harness.emulator.operations import lds, scalar_memory
 from harness.emulator.operations.access import ATOMIC
 from harness.emulator.program.decode import Program
-
-_SCALAR = ("s_store_", "s_buffer_store_", "s_scratch_store_", "s_atomic_", "s_buffer_atomic_")
-_WITHOUT_ATOMICS = ("ds_read", "ds_write_", "ds_write2", "ds_bpermute_", "ds_permute_", "ds_swizzle_", "ds_nop")
-"""Instructions of the local data share that are loads, stores, or concern one wavefront."""
 
 
 def passes_memory(program: Program) -> bool:
@@ -22,7 +19,7 @@ def passes_memory(program: Program) -> bool:
     return (
         any(site.kind == ATOMIC or site.instruction.modifiers.keys() & {"sc0", "sc1"} for site in program.accesses)
         or any(block.polls for block in program.blocks)
-        or any(instruction.mnemonic.startswith(_SCALAR) for instruction in program.listing.instructions)
+        or any(instruction.mnemonic.startswith(scalar_memory.WRITES) for instruction in program.listing.instructions)
     )
 
 
@@ -30,7 +27,6 @@ def communicates(program: Program) -> bool:
     """Return whether wavefronts may communicate by global memory, or by atomics of the local data share."""
     if program.communicates is None:
         program.communicates = passes_memory(program) or any(
-            name.startswith("ds_") and not name.startswith(_WITHOUT_ATOMICS)
-            for name in (instruction.mnemonic for instruction in program.listing.instructions)
+            lds.is_atomic(instruction.mnemonic) for instruction in program.listing.instructions
         )
     return program.communicates
