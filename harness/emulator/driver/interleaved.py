@@ -27,6 +27,8 @@ from harness.emulator.wavefront.state import Wavefronts
 
 _BUDGET = 200_000
 """Operations after which native code returns, so that signals and time limits are noticed."""
+_ROUNDS = 4
+"""Rounds in which every wavefront has used a turn, after which native code returns, so that other ranks can run."""
 
 assert (interleaved.QUANTUM, interleaved.SLACK) == (QUANTUM, SLACK)  # sanity check
 
@@ -76,6 +78,8 @@ class InterleavedScheduler(Scheduler):
         watch.chunk_of = self._chunk_of
         watch.translated()
         super().__init__(streams, watch, closed, limit, isolated)
+        self._put(interleaved.UNSWITCHED, self.unswitched)
+        self._put(interleaved.BACKWARDS, self.backwards)
 
     def _put(self, field: int, value: int) -> None:
         self._state[field >> 3] = value
@@ -101,6 +105,7 @@ class InterleavedScheduler(Scheduler):
         self._prepare_starts()
         self._put(interleaved.ENDING, bool(self._native.ending))
         self._put(interleaved.BUDGET, _BUDGET)
+        self._put(interleaved.ROUNDS_LEFT, 1 if self.closed or self.polled is not None else _ROUNDS)
         why = self._enter(self._address)
         self._note_starts()
         self._native.decisions.raise_failure()
@@ -155,7 +160,7 @@ class InterleavedScheduler(Scheduler):
                 running.reserve(-(-room // launch.waves_per_group))
             self._reserve(self.most_resident + launch.waves_per_group)
             self._starting = running
-        self._put(interleaved.PENDING, self._starting.code.ctypes.data if self._starting is not None else 0)
+        self._put(interleaved.PENDING, self._starting.address if self._starting is not None else 0)
         self._put(interleaved.LATER, len(self.pending) > 1)
 
     def _note_starts(self) -> None:
@@ -181,7 +186,7 @@ class InterleavedScheduler(Scheduler):
     def _running_of(self, wave: int) -> _Running:
         """Return the launch of the wavefront whose record is at an address."""
         code = _word(wave + record.CODE)
-        return next(each for each in self._running if each.code.ctypes.data == code)
+        return next(each for each in self._running if each.address == code)
 
     def _chunk_of(self, launch: Launch, number: int) -> Chunk:
         """Return the work-group of wavefront ``number`` of a launch."""
@@ -265,6 +270,7 @@ class _Running:
         waves, lanes, _, _ = split_counters(launch.program, self.arena.counts)
         # What native code knows of the launch, see ``native.interleaved``.
         self.code = np.zeros(interleaved.CODE_FIELDS, np.int64)
+        self.address = self.code.ctypes.data
         self.code[interleaved.ROWS >> 3] = translation.address
         self.code[[interleaved.WAVES >> 3, interleaved.LANES >> 3]] = waves.ctypes.data, lanes.ctypes.data
         self.code[interleaved.CONTROL >> 3] = self.arena.address

@@ -14,6 +14,11 @@ that ``interleaves`` runs each wavefront by itself and picks again at every memo
 the same interleaving. Of a launch with more wavefronts than ``WINDOW_WAVES``, the first work-groups start, and others
 when those have ended: in turn, or in an order that the choices decide. Whenever all wavefronts have used a turn, twice
 as many may be resident, since they may wait for others that have not started.
+
+If no wavefront of the launches communicates, and the mode sees the same in ``any_order``, they are not switched: one
+work-group after the other runs, and each wavefront of it up to a barrier, its end, or the end of its turn. The choices
+decide the order of the work-groups, and which of the ready wavefronts of the same turn run first: those with the lowest
+or those with the highest numbers.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from harness.emulator.driver.patience import Patience
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
+from harness.emulator.program.communication import communicates
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import HOW_OFTEN, ORDER, SWITCHES, WHICH_WAVEFRONT
 from harness.emulator.wavefront.single import SingleWavefront
@@ -92,6 +98,16 @@ class Scheduler:
         self.splits = watch is not None and watch.interleaves
         # A large launch has thousands of wavefronts to choose from, so they are kept in the order of ``_rank``.
         self.sorted = self.splits and self.choices is not None
+        # Wavefronts are not switched; and of the ready ones, the last one runs first.
+        self.unswitched = (
+            self.sorted
+            and watch is not None
+            and watch.any_order
+            and not any(communicates(launch.program) for stream in streams for launch in stream)
+        )
+        self.backwards = False
+        if self.unswitched and self.choices is not None:
+            self.backwards = self.choices.pick(2, WHICH_WAVEFRONT) == 1
         self.launches: list[Launch] = []
         self.ready: list[Wavefronts] = []
         # The keys of ``ready``, if it is sorted: a search then calls no Python function.
@@ -100,6 +116,8 @@ class Scheduler:
         self.pending: list[tuple[Launch, int, int, Order]] = []
         self.resident = 0
         self.most_resident = min(WINDOW_WAVES, RESIDENT_WAVES) if self.sorted else RESIDENT_WAVES
+        if self.unswitched:
+            self.most_resident = 1  # one work-group
         self.idle_rounds = 0
         self.resumed = time.perf_counter()
         # Called when every ready wavefront has used a turn.
@@ -171,7 +189,8 @@ class Scheduler:
 
     def _is_wide(self, launch: Launch) -> bool:
         """Return whether some work-groups of a launch start when others have ended, although more could be resident."""
-        return self.sorted and launch.groups * launch.waves_per_group > WINDOW_WAVES
+        wide = self.unswitched or launch.groups * launch.waves_per_group > WINDOW_WAVES
+        return self.sorted and wide and launch.groups > 1
 
     def _order(self, launch: Launch) -> Order:
         """Choose the order in which the work-groups of a launch start: one after the other, or scattered."""
@@ -252,6 +271,8 @@ class Scheduler:
         """Remove and return the wavefront that ``_pick`` picks, of sorted ones."""
         ready, choices, last = self.ready, self.choices, self.last
         assert choices is not None  # sanity check
+        if self.unswitched:
+            return self._take(bisect_left(self.ranks, (lowest + 1,)) - 1 if self.backwards else 0)
         count = bisect_left(self.ranks, (lowest + SLACK + 1,))
         if count == 1:
             return self._take(0)
@@ -275,6 +296,8 @@ class Scheduler:
         """
         ready, choices = self.ready, self.choices
         assert choices is not None  # sanity check
+        if self.unswitched:
+            return True
         lowest = min(wf.turn, ready[0].turn) if ready else wf.turn
         starts = self.pending and self.resident < self.most_resident
         if starts or lowest > self.round or wf.turn > lowest + SLACK:

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.emulator.driver.arena import Wave
 from harness.emulator.driver.schedule import CHUNK_BYTES, CHUNK_WAVES, RESIDENT_WAVES
-from harness.emulator.driver.traced_plan import Plan, is_ordered, plan
+from harness.emulator.driver.traced_plan import Plan, plan
 from harness.emulator.driver.traced_rows import FlowMemory, Rows
 from harness.emulator.driver.translated import Heat, TranslatedScheduler
 from harness.emulator.execution.launch import Launch
@@ -38,6 +38,7 @@ from harness.emulator.operations.access import (
 )
 from harness.emulator.operations.table import Native, Step
 from harness.emulator.program import decode as p
+from harness.emulator.program.communication import passes_memory
 from harness.emulator.program.compiled.translation import CONDITIONS, Translation, Translator
 from harness.emulator.watch.stalls import KINDS
 from harness.emulator.watch.timeline import Sample
@@ -85,7 +86,7 @@ class TracedTranslator(Translator):
 
     def __init__(self, program: p.Program, notes: Notes) -> None:
         self._notes = notes
-        self._ordered = is_ordered(program, notes)
+        self._ordered = passes_memory(program)
         self._operations: dict[int, int] = {}
         self._events: set[int] = set()
         super().__init__(program)

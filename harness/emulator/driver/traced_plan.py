@@ -72,26 +72,11 @@ class Plan:
     waits: list[str] = field(default_factory=list)
 
 
-def is_ordered(program: p.Program, notes: Notes) -> bool:
-    """Return whether the order of accesses of different wavefronts matters in a launch by itself.
-
-    Only then do wavefronts communicate: by atomics, or by accesses that pass the caches of a compute unit.
-    """
-    for note in notes.of.values():
-        if note.access is not None and note.access.kind != LOAD and note.kind == "scalar":
-            return True
-        if isinstance(note.access, GlobalAccess) and (
-            note.access.kind == ATOMIC or note.access.instruction.modifiers.keys() & {"sc0", "sc1"}
-        ):
-            return True
-    return any(block.polls for block in program.blocks)
-
-
 def plan(program: p.Program, notes: Notes, operations: Mapping[int, int], count: int, ordered: bool) -> Plan:
     """Return the plan of a program.
 
     ``operations``: the place of each instruction before which an operation appends an event, of ``count`` operations.
-    ``ordered``: see ``is_ordered``.
+    ``ordered``: whether the order of accesses of different wavefronts matters in a launch by itself.
     """
     waits = sorted({note.wait for note in notes.of.values() if note.wait is not None})
     kinds = np.zeros(count, np.uint8)

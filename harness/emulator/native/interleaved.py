@@ -31,7 +31,11 @@ from harness.emulator.native.weak_steps import ARRIVED, AT_BARRIER, LIVE, SLOT, 
 # In mode ``race`` not 0: starts, barriers and ends are events of ``race_state``. Whether work-groups of other launches
 # start after those of ``PENDING``.
 EVENTS, LATER = 136, 144
-STATE_BYTES = 152
+# As in ``driver.schedule``: whether wavefronts are not switched, and whether the last one that is ready runs first.
+UNSWITCHED, BACKWARDS = 152, 160
+# Rounds after which the caller has to act; if work-groups have not started, it has to after each one.
+ROUNDS_LEFT = 168
+STATE_BYTES = 176
 
 # An entry of the table of ready wavefronts, which is in the order in which they are candidates: the turn of the
 # wavefront, what orders those of the same turn, the wavefront.
@@ -47,9 +51,10 @@ ENTRY_BYTES = 24
 CODE_FIELDS = 15
 
 # What native code returns to Python for. START: work-groups may start, but there is no slot, or none is left to start.
-# ROUND_ENDED: every ready wavefront has used a turn. STOPPED: the current wavefront needs Python for its next
-# instruction. KERNEL_END: perform a kernel's release. LAUNCH_ENDED: the last work-group of a launch has ended, with
-# wavefront ``PREVIOUS``. FAILED: a Python function has raised an exception. PAUSE: look at signals and limits.
+# ROUND_ENDED: every ready wavefront has used a turn, maybe several times. STOPPED: the current wavefront needs Python
+# for its next instruction. KERNEL_END: perform a kernel's release. LAUNCH_ENDED: the last work-group of a launch has
+# ended, with wavefront ``PREVIOUS``. FAILED: a Python function has raised an exception. PAUSE: look at signals and
+# limits.
 FINISHED, START, ROUND_ENDED, STOPPED, KERNEL_END, LAUNCH_ENDED, FAILED, PAUSE = range(8)
 _GO_ON, _NEXT = -1, -2
 
@@ -200,7 +205,9 @@ def _next(s):
         lowest = get64(get64(s + READY) + ENTRY_TURN)
         if lowest > get64(s + ROUND):
             put64(s + ROUND, lowest)
-            return ROUND_ENDED
+            add(s + ROUNDS_LEFT, -1)
+            if get64(s + ROUNDS_LEFT) <= 0 or get64(s + PENDING):
+                return ROUND_ENDED
         wave = _pick(s, lowest)
     put64(s + CHOSEN, 0)
     put64(s + CURRENT, wave)
@@ -211,6 +218,8 @@ def _next(s):
 @helper
 def _pick(s, lowest):
     model, ready = get64(s + MODEL), get64(s + READY)
+    if get64(s + UNSWITCHED):
+        return _take(s, _place(s, lowest + 1, np.int64(0)) - 1 if get64(s + BACKWARDS) else 0)
     count = _candidates(s, lowest)
     if count == 1:
         return _take(s, 0)
@@ -231,6 +240,8 @@ def _pick(s, lowest):
 @helper
 def _goes_on(s, wave):
     """Return whether the wavefront that runs continues; otherwise it is ready. Like ``Scheduler._goes_on``."""
+    if get64(s + UNSWITCHED):
+        return True
     model, turn, lowest = get64(s + MODEL), get64(wave + record.TURN), get64(wave + record.TURN)
     if get64(s + COUNT):
         lowest = min(lowest, get64(get64(s + READY) + ENTRY_TURN))

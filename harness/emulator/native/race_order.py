@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
 from harness.emulator.native import memory as native
@@ -272,8 +273,10 @@ def wait(rs, thread, left):
 @helper
 def meet(rs, waves, count):
     """s_barrier: share among wavefronts, whose addresses are at ``waves``, what each has done or knows."""
-    joint = allocate(get64(rs + st.MODEL), 3 * ORDER_BYTES)
+    joint = allocate(get64(rs + st.MODEL), 5 * ORDER_BYTES)
     clear(joint, 3 * ORDER_BYTES)
+    # Most wavefronts know what the one before them knows: that is joined once.
+    before, after = joint + 3 * ORDER_BYTES, joint + 4 * ORDER_BYTES
     for i in range(count):
         thread = st.thread_of(get64(waves + 8 * i))
         join(rs, joint, thread + st.SHARED)
@@ -290,9 +293,22 @@ def meet(rs, waves, count):
     release(get64(rs + st.MODEL), own, 8 + 8 * count)
     for i in range(count):
         thread = st.thread_of(get64(waves + 8 * i))
-        join(rs, thread + st.KNOWN, joint)
+        if i == 0 or not _are_same(thread + st.KNOWN, before):
+            copy(before, thread + st.KNOWN, ORDER_BYTES)
+            copy(after, before, ORDER_BYTES)
+            join(rs, after, joint)
+        copy(thread + st.KNOWN, after, ORDER_BYTES)
         copy(thread + st.SHARED, joint, 3 * ORDER_BYTES)
-    release(get64(rs + st.MODEL), joint, 3 * ORDER_BYTES)
+    release(get64(rs + st.MODEL), joint, 5 * ORDER_BYTES)
+
+
+@helper
+def _are_same(a, b):
+    """Return whether two orders have the same clocks."""
+    different = np.int64(0)
+    for level in range(0, ORDER_BYTES, 8):
+        different |= get64(a + level) ^ get64(b + level)
+    return different == 0
 
 
 @helper

@@ -1,7 +1,7 @@
 """Shadow memory of mode ``race`` for native functions: the accesses to each granule of global memory.
 
 A granule is 4 bytes; its shadow is the int32 number of a *cell*, which granules with the same history share. Those of a
-line of 128 bytes have one number together, after those of all granules of the page, as long as it is the same. Numbers
+sector of 32 bytes have one number together, after those of all granules of the page, as long as it is the same. Numbers
 below the run's first one stand for no access, and that one for accesses that Python judges. Cells, like those of
 ``watch.race_history``, have the last writes, and the reads since. ``may_conflict`` may find a conflict where there is
 none, since it knows only part of what orders accesses; the opposite never happens.
@@ -23,11 +23,12 @@ from harness.emulator.native.words import peek32
 
 PAGE_BITS = 14
 PAGE_SHADOW_BYTES = 1 << PAGE_BITS
-LINE_BITS = 7
-SHADOW_BYTES = PAGE_SHADOW_BYTES + (PAGE_SHADOW_BYTES >> LINE_BITS - 2)
-"""Bytes of the numbers of a page's granules, and also of its lines."""
+SECTOR_BITS = 5
+SECTOR = 1 << SECTOR_BITS
+SHADOW_BYTES = PAGE_SHADOW_BYTES + (PAGE_SHADOW_BYTES >> SECTOR_BITS - 2)
+"""Bytes of the numbers of a page's granules, and also of its sectors."""
 MIXED = 0xFFFFFFFF
-"""Stands for a line whose granules have their own numbers."""
+"""Stands for a sector whose granules have their own numbers."""
 
 # A cell: its writes, its reads, how many they are, or ``SEVERAL``: an unknown number of them, and released values. Or,
 # with ``SPLIT``, the numbers of the cells of each byte, two in each of the first fields, the lower one first.
@@ -273,6 +274,8 @@ def _followed(rs, number, event):
         if count == SEVERAL:
             return number
         if reads and get64(reads + OF_THREAD) == get64(event + OF_THREAD) and _reaches(reads, event):
+            if get64(reads + SITE) != get64(event + SITE):  # decides what are copies
+                return _new_cell(rs, writes, _listed(rs, event, get64(reads + NEXT)), count, released)
             # Other granules may have this read as well: for them it seems to be later than it was, which may at most
             # find a conflict where there is none. So a wavefront that polls needs no more memory.
             put64(reads + NUMBER, get64(event + NUMBER))
@@ -354,72 +357,89 @@ def _split_followed(rs, number, mask, event):
 
 
 @helper
-def _have(shadow, number):
-    """Return whether sixteen successive granules have a cell."""
+def _have(place, number):
+    """Return whether sixteen successive granules, or sectors, have a cell."""
     both, different = number << 32 | number, np.int64(0)
     for i in range(0, 64, 8):
-        different |= get64(shadow + i) ^ both
+        different |= get64(place + i) ^ both
     return different == 0
 
 
 @helper
-def _line_of(shadow):
-    """Return the address of the number of a line, given that of the number of one of its granules."""
+def _sector_of(shadow):
+    """Return the address of the number of a sector, given that of the number of one of its granules."""
     page = shadow & ~(PAGE_SHADOW_BYTES - 1)
-    return page + PAGE_SHADOW_BYTES + ((shadow - page) >> LINE_BITS) * 4
+    return page + PAGE_SHADOW_BYTES + ((shadow - page) >> SECTOR_BITS) * 4
 
 
 @helper
-def _stop_of(address, end):
-    """Return where the part of [address, end) ends that is in one line."""
-    return min(end, (address | (1 << LINE_BITS) - 1) + 1)
+def _stop_of(address, end, size):
+    """Return where the part of [address, end) ends that is in one sector, or page, of ``size`` bytes."""
+    return min(end, (address | size - 1) + 1)
 
 
 @helper
 def _mix(shadow):
-    """Give the granules of a line, of which ``shadow`` belongs to one, their own numbers."""
-    line, first = _line_of(shadow), shadow & ~((1 << LINE_BITS) - 1)
-    number = np.int64(peek32(np.uint64(line)))
+    """Give the granules of a sector, of which ``shadow`` belongs to one, their own numbers."""
+    sector, first = _sector_of(shadow), shadow & ~(SECTOR - 1)
+    number = np.int64(peek32(np.uint64(sector)))
     if number != MIXED:
-        for i in range(0, 1 << LINE_BITS, 8):
+        for i in range(0, SECTOR, 8):
             put64(first + i, number << 32 | number)
-        put32(line, MIXED)
+        put32(sector, MIXED)
 
 
 @helper
 def may_conflict(rs, address, size, event):
     """Return whether an access to bytes may conflict with an earlier one."""
     end, known = address + size, np.int64(-1)
-    shadow = np.int64(0)
     while address < end:
-        if shadow & PAGE_SHADOW_BYTES - 1 == 0:  # the first line, or a line of the next page
-            shadow = shadow_of(rs, address)
-        stop = _stop_of(address, end)
-        past = shadow + ((stop + 3 & ~3) - (address & ~3))
-        number = np.int64(peek32(np.uint64(_line_of(shadow))))
-        if number != MIXED:
-            if number != known and conflicts(rs, number, event):
-                return True
-            known, shadow = number, past
-        while shadow < past:
-            number = np.int64(peek32(np.uint64(shadow)))
-            if number != known:
-                if _is_split(rs, number):
-                    mask = _mask(shadow, address, stop)
-                    if _split_conflicts(rs, number, mask, event):
-                        return True
-                else:
-                    if conflicts(rs, number, event):
-                        return True
-                    known = number
-            shadow += 4
-            # Sixteen granules at once, or two.
-            while shadow + 64 <= past and _have(shadow, known):
-                shadow += 64
-            while shadow + 8 <= past and get64(shadow) == known << 32 | known:
-                shadow += 8
-        address = stop
+        shadow, past = shadow_of(rs, address), _stop_of(address, end, 1 << PAGE_BITS)
+        sector = _sector_of(shadow)
+        while address < past:
+            stop = _stop_of(address, past, SECTOR)
+            number = np.int64(peek32(np.uint64(sector)))
+            if number == MIXED:
+                place = shadow & ~(PAGE_SHADOW_BYTES - 1) | address & PAGE_SHADOW_BYTES - 1 & ~3
+                known = _known_of(rs, place, address, stop, event, known)
+                if known == -2:
+                    return True
+            elif number != known:
+                if conflicts(rs, number, event):
+                    return True
+                known = number
+            address = stop
+            sector += 4
+            # The next sectors that have the same cell, sixteen at once, or two.
+            while known >= 0 and address + 16 * SECTOR <= past and _have(sector, known):
+                address += 16 * SECTOR
+                sector += 64
+            while known >= 0 and address + 2 * SECTOR <= past and get64(sector) == known << 32 | known:
+                address += 2 * SECTOR
+                sector += 8
     return False
+
+
+@helper
+def _known_of(rs, shadow, address, stop, event, known):
+    """Return the last cell of the granules of [address, stop) that does not conflict with an access, -1 if there is
+    none, and -2 if one may conflict. ``known``: a cell that does not."""
+    past = shadow + ((stop + 3 & ~3) - (address & ~3))
+    while shadow < past:
+        number = np.int64(peek32(np.uint64(shadow)))
+        if number != known:
+            if _is_split(rs, number):
+                mask = _mask(shadow, address, stop)
+                if _split_conflicts(rs, number, mask, event):
+                    return np.int64(-2)
+            else:
+                if conflicts(rs, number, event):
+                    return np.int64(-2)
+                known = number
+        shadow += 4
+        while shadow + 8 <= past and get64(shadow) == known << 32 | known:
+            shadow += 8
+    return known
 
 
 @helper
@@ -435,51 +455,67 @@ def _follow(rs, number, event):
 def note(rs, address, size, event):
     """Add an access, which has no conflict, to the history of bytes."""
     end = address + size
-    shadow = np.int64(0)
     while address < end:
-        if shadow & PAGE_SHADOW_BYTES - 1 == 0:
-            shadow = shadow_of(rs, address)
-        stop = _stop_of(address, end)
-        past = shadow + ((stop + 3 & ~3) - (address & ~3))
-        line, is_whole = _line_of(shadow), stop - address == 1 << LINE_BITS
-        if is_whole and np.int64(peek32(np.uint64(line))) != MIXED:
-            put32(line, _follow(rs, _number_at(rs, line), event))
-            address, shadow = stop, past
-            continue
-        _mix(shadow)
-        partial = (address | stop) & 3
-        while shadow < past:
-            number = _number_at(rs, shadow)
-            mask = _mask(shadow, address, stop) if partial else 15
-            if mask != 15 or _is_split(rs, number):
-                put32(shadow, _split_followed(rs, number, mask, event))
-                shadow += 4
+        shadow, past = shadow_of(rs, address), _stop_of(address, end, 1 << PAGE_BITS)
+        sector = _sector_of(shadow)
+        while address < past:
+            stop = _stop_of(address, past, SECTOR)
+            number = np.int64(peek32(np.uint64(sector)))
+            if number == MIXED or stop - address < SECTOR:
+                place = shadow & ~(PAGE_SHADOW_BYTES - 1) | address & PAGE_SHADOW_BYTES - 1 & ~3
+                _note_granules(rs, place, address, stop, event)
+                if stop & SECTOR - 1 == 0:
+                    _unmix(rs, sector, place & ~(SECTOR - 1))
+                address = stop
+                sector += 4
                 continue
-            following = _follow(rs, number, event)
-            whole = past - 4 if stop & 3 else past
-            number = np.int64(peek32(np.uint64(shadow)))
-            put32(shadow, following)
-            shadow += 4
-            # The others with the same cell, sixteen at once, or two.
-            while shadow + 64 <= whole and _have(shadow, number):
+            following = _follow(rs, _number_at(rs, sector), event)
+            both = following << 32 | following
+            put32(sector, following)
+            address = stop
+            sector += 4
+            # The next sectors that have the same cell, sixteen at once, or two.
+            while address + 16 * SECTOR <= past and _have(sector, number):
                 for i in range(0, 64, 8):
-                    put64(shadow + i, following << 32 | following)
-                shadow += 64
-            while shadow + 8 <= whole and get64(shadow) == number << 32 | number:
-                put64(shadow, following << 32 | following)
-                shadow += 8
-        if stop & (1 << LINE_BITS) - 1 == 0:
-            _unmix(rs, past)
-        address = stop
+                    put64(sector + i, both)
+                address += 16 * SECTOR
+                sector += 64
+            while address + 2 * SECTOR <= past and get64(sector) == number << 32 | number:
+                put64(sector, both)
+                address += 2 * SECTOR
+                sector += 8
 
 
 @helper
-def _unmix(rs, past):
-    """Give a line one number, if its granules, which end at ``past``, have the same history."""
-    first = past - (1 << LINE_BITS)
-    number = np.int64(peek32(np.uint64(first)))
-    if _have(first, number) and _have(first + 64, number) and not _is_split(rs, number):
-        put32(_line_of(first), number)
+def _note_granules(rs, shadow, address, stop, event):
+    """Do what ``note`` does for [address, stop) in a sector, whose granules get their own numbers."""
+    _mix(shadow)
+    past, partial = shadow + ((stop + 3 & ~3) - (address & ~3)), (address | stop) & 3
+    whole = past - 4 if stop & 3 else past
+    while shadow < past:
+        number = _number_at(rs, shadow)
+        mask = _mask(shadow, address, stop) if partial else 15
+        if mask != 15 or _is_split(rs, number):
+            put32(shadow, _split_followed(rs, number, mask, event))
+            shadow += 4
+            continue
+        following = _follow(rs, number, event)
+        number = np.int64(peek32(np.uint64(shadow)))
+        put32(shadow, following)
+        shadow += 4
+        while shadow + 8 <= whole and get64(shadow) == number << 32 | number:
+            put64(shadow, following << 32 | following)
+            shadow += 8
+
+
+@helper
+def _unmix(rs, sector, first):
+    """Give a sector one number, if its granules, of which ``first`` is the first one, have the same history."""
+    number, different = np.int64(peek32(np.uint64(first))), np.int64(0)
+    for i in range(0, SECTOR, 8):
+        different |= get64(first + i) ^ (number << 32 | number)
+    if different == 0 and not _is_split(rs, number):
+        put32(sector, number)
 
 
 @helper
@@ -488,7 +524,7 @@ def fill(rs, address, size, cell):
     end = address + size
     while address < end:
         shadow = shadow_of(rs, address)
-        stop = _stop_of(address, end)
+        stop = _stop_of(address, end, SECTOR)
         past = shadow + ((stop + 3 & ~3) - (address & ~3))
         _mix(shadow)
         while shadow < past:

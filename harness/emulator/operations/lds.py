@@ -38,6 +38,8 @@ _WRITES = {
     "ds_write_b8": (1, 0), "ds_write_b16": (2, 0), "ds_write_b8_d16_hi": (1, 2), "ds_write_b16_d16_hi": (2, 2),
     "ds_write_b32": (4, 0), "ds_write_b64": (8, 0), "ds_write_b96": (12, 0), "ds_write_b128": (16, 0),
 }  # fmt: skip
+_WITHOUT_ATOMICS = ("ds_read", "ds_write_", "ds_write2", "ds_bpermute_", "ds_permute_", "ds_swizzle_", "ds_nop")
+"""Beginnings of the names of loads, stores, and instructions that concern one wavefront."""
 _PAIRS = ("2_b32", "2_b64", "2st64_b32", "2st64_b64")
 # Bytes per lane, bits per element.
 _TRANSPOSED = {
@@ -171,3 +173,8 @@ def _write(instruction, areg, parts, size, half):
     access = LdsAccess(instruction, STORE, size, areg, tuple(parts), half=half)
     places = [word for part in parts for word in part]
     return Effect(access, with_native(step, steps.write_share, areg, size, half == 2, len(parts), *places))
+
+
+def is_atomic(mnemonic: str) -> bool:
+    """Return whether an instruction reads and writes the local data share as one operation."""
+    return mnemonic.startswith("ds_") and not mnemonic.startswith(_WITHOUT_ATOMICS)

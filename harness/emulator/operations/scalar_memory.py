@@ -18,6 +18,8 @@ from harness.emulator.operations.table import instruction
 
 _WIDTHS = ("", "x2", "x4")
 _INTEGER = {name: op for name, op in atomics.OPERATIONS.items() if name != "add_f32"}
+WRITES = ("s_store_", "s_buffer_store_", "s_scratch_store_", "s_atomic_", "s_buffer_atomic_")
+"""Beginnings of the names of these instructions."""
 
 
 @instruction(" ".join(f"s_{space}store_dword{n}" for space in ("", "buffer_") for n in _WIDTHS), klass="smem")

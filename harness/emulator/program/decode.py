@@ -107,7 +107,10 @@ class PollingLoops:
 
 @dataclass
 class Program:
-    """A decoded kernel; immutable while it runs, shared by all its launches. ``polling`` is filled at its first use."""
+    """A decoded kernel; immutable while it runs, shared by all its launches.
+
+    ``polling`` and ``communicates`` (see the modules ``polling`` and ``communication``) are filled at their first use.
+    """
 
     listing: Listing
     blocks: list[Block]
@@ -115,6 +118,7 @@ class Program:
     accesses: list[AccessSite]
     vgprs: int
     polling: PollingLoops | None = None
+    communicates: bool | None = None
     heat: Any = None
     """How hot the program is, and its translation: see ``driver.translated``."""
     facts: Any = None

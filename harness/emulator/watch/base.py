@@ -35,6 +35,9 @@ class Watch:
     """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
     operation. False: those at the same instruction run as one array."""
 
+    any_order: bool = False
+    """True: if wavefronts do not communicate, each order in which they run shows the mode the same."""
+
     closed: bool = False
     """True: only the running launches can change the memory that they read, so waiting for ever is reported."""
     copies_memory: bool = False

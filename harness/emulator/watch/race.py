@@ -85,6 +85,7 @@ class Race(NativeWatch):
     """
 
     name = "race"
+    any_order = True
 
     def __init__(
         self, choices: Choices | None = None, covers: str = COVERS[0], recording: Recording | None = None
@@ -103,7 +104,7 @@ class Race(NativeWatch):
         self._by_name: dict[tuple[str, int], int] = {}
         self._described: dict[int, np.ndarray] = {}
         self._keeps: list[np.ndarray] = []
-        self._data: dict[int, tuple[Launch, np.ndarray]] = {}
+        self._data: dict[int, tuple[Launch, np.ndarray, int]] = {}
         self._translated = False
         self.restart(self.choices)
 
@@ -181,13 +182,11 @@ class Race(NativeWatch):
                 *2 * self._orders.get(launch.rank, 5 * (0,)),
             ]
         )  # fmt: skip
-        self._data[id(launch)] = launch, data
+        self._data[id(launch)] = launch, data, data.ctypes.data
         self.decisions.launches.append(data)
 
     def address_of(self, launch: Launch) -> int:
-        _, data = self._data[id(launch)]
-        address: int = data.ctypes.data
-        return address
+        return self._data[id(launch)][2]
 
     def started(self, chunk: Chunk) -> None:
         state = self._state
@@ -209,8 +208,8 @@ class Race(NativeWatch):
     def finish(self, launch: Launch) -> None:
         self._state.finish(self._launches[id(launch)])
         if self._log is not None:
-            data = self._data[id(launch)][1]
-            race_order.finish(data.ctypes.data)
+            _, data, address = self._data[id(launch)]
+            race_order.finish(address)
             self._orders[launch.rank] = tuple(data[race_state.AFTER >> 3 :].tolist())
 
     def untranslated(self) -> None:

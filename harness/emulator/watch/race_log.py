@@ -54,7 +54,8 @@ class Native(Decisions):
         self._fields = np.zeros(st.STATE_BYTES >> 3, np.int64)
         self.state = self._fields.ctypes.data
         self._pages: dict[int, np.ndarray] = {}
-        self._logs: list[np.ndarray] = []
+        # The blocks of the log, with their addresses.
+        self._logs: list[tuple[np.ndarray, int]] = []
         self._cells = np.zeros(FIRST_CELLS * race_shadow.CELL_BYTES, np.uint8)
         self._put(st.MODEL, self.address)
         self._put(st.FIRST_CELL, 1)
@@ -86,7 +87,8 @@ class Native(Decisions):
         self.launches: list[np.ndarray] = []
         self.full = False
         del self._logs[MOST_KEPT_BLOCKS:]
-        self._used: list[tuple[np.ndarray, int]] = []
+        # Blocks that are full, with their addresses and the ends of what they have.
+        self._used: list[tuple[np.ndarray, int, int]] = []
         self._block = -1
         self._next_block()
 
@@ -99,17 +101,17 @@ class Native(Decisions):
 
     def take(self) -> list[np.ndarray]:
         """Return the words of the log, block by block, and empty it. They are valid until native code runs."""
-        used = [*self._used, (self._logs[self._block], self._at(st.LOG_AT))]
+        used = [*self._used, (*self._logs[self._block], self._at(st.LOG_AT))]
         self._used, self._block = [], -1
         self._next_block()
-        return [block[: (end - block.ctypes.data) >> 3] for block, end in used]
+        return [block[: (end - address) >> 3] for block, address, end in used]
 
     def append(self, event: int, key: int, *words: int) -> None:
         """Append an event of Python to the log."""
         if self._at(st.LOG_AT) + 8 * st.MOST_WORDS > self._at(st.LOG_END):
             self._make_room()
-        at = (self._at(st.LOG_AT) - self._logs[self._block].ctypes.data) >> 3
-        block = self._logs[self._block]
+        block, address = self._logs[self._block]
+        at = (self._at(st.LOG_AT) - address) >> 3
         block[at : at + 3] = (event | key << 32, *words, *(0,) * (2 - len(words)))
         self._put(st.LOG_AT, self._at(st.LOG_AT) + 24)
 
@@ -152,7 +154,7 @@ class Native(Decisions):
 
     def _make_room(self) -> None:
         if len(self._used) + 1 < MOST_BLOCKS:
-            self._used.append((self._logs[self._block], self._at(st.LOG_AT)))
+            self._used.append((*self._logs[self._block], self._at(st.LOG_AT)))
             self._next_block()
         else:
             self._judge()
@@ -160,9 +162,11 @@ class Native(Decisions):
     def _next_block(self) -> None:
         self._block += 1
         if self._block == len(self._logs):
-            self._logs.append(np.empty(BLOCK_WORDS, np.int64))
-        self._put(st.LOG_AT, self._logs[self._block].ctypes.data)
-        self._put(st.LOG_END, self._logs[self._block].ctypes.data + 8 * BLOCK_WORDS)
+            block = np.empty(BLOCK_WORDS, np.int64)
+            self._logs.append((block, block.ctypes.data))
+        _, address = self._logs[self._block]
+        self._put(st.LOG_AT, address)
+        self._put(st.LOG_END, address + 8 * BLOCK_WORDS)
 
     def _use_cells(self) -> None:
         self._put(st.CELLS, self._cells.ctypes.data)

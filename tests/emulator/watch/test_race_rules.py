@@ -308,6 +308,13 @@ def test_a_leaders_invalidate_counts_for_its_siblings_when_it_was_waited_for():
     clean([put, (1, get_by_all())], waves=2, covers="wavefront")
 
 
+def test_what_the_first_wavefront_at_a_barrier_knows_does_not_count_for_the_others():
+    """It has not waited for its invalidate; with some of the seeds it arrives before the other one."""
+    put = (0, lines(only(0, store("x", 1), RELEASE["system"], store("y", 1, "sc0 sc1"))))
+    get = lines(until("y", 1), only(0, ACQUIRE["system"]), "s_barrier", only(1, load("x", 9)))
+    racy([put, (1, get)], UNSPECIFIED, waves=2, covers="wavefront")
+
+
 def test_without_the_barrier_the_leader_releases_only_its_own():
     threads = [(0, [line for line in put_by_all(()) if line != "s_barrier"]), (1, get_by_all())]
     racy(threads, "nothing orders", waves=2)
