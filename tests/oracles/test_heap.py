@@ -81,7 +81,75 @@ def test_tells_of_everything_that_is_wrong(prepared: HeapImage) -> None:
 def test_names_nothing_else_if_one_region_is_wrong(prepared: HeapImage) -> None:
     prepared.arena[2048] ^= 1
     difference = prepared.difference()
-    assert difference is not None and "also wrong" not in difference["more"], difference
+    assert difference is not None and difference["more"] == "1 of 8 elements are wrong", difference
+
+
+def test_names_each_further_wrong_part_once(prepared: HeapImage) -> None:
+    for byte in (1024 + 4, 2048 + 8, 5000, 5001):
+        prepared.arena[byte] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and difference["more"] == (
+        "1 of 8 elements are wrong; also wrong: target (1 of 8 elements are wrong), "
+        "untouched memory (byte of the arena) (2 bytes that nothing may write have changed)"
+    ), difference
+
+
+def test_a_changed_byte_is_reported_with_both_values(prepared: HeapImage) -> None:
+    wanted = int(prepared.arena[5000])
+    prepared.arena[5000] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and (difference["got"], difference["wanted"]) == (wanted ^ 1, wanted), difference
+
+
+@pytest.mark.parametrize("byte", [1024 - GUARD - 1, 1024 - GUARD, 1024 + 32 + GUARD - 1, 1024 + 32 + GUARD])
+def test_a_guard_ends_where_another_region_may_begin(prepared: HeapImage, byte: int) -> None:
+    prepared.arena[byte] ^= 1
+    difference = prepared.difference()
+    guarded = 1024 - GUARD <= byte < 1024 + 32 + GUARD
+    assert difference is not None and difference["what"].startswith("guard") == guarded, difference
+
+
+def test_every_wrong_element_counts_once_however_many_of_its_bytes_are_wrong(prepared: HeapImage) -> None:
+    prepared.arena[1024 + 4 : 1024 + 12] ^= 255
+    prepared.arena[1024 + 31] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and difference["more"].startswith("3 of 8 elements are wrong"), difference
+    assert difference["index"] == 1 and difference["detail"]["runs"] == [[1, 3], [7, 8]], difference
+
+
+def test_what_a_region_may_hold_before_and_after_the_case(image: HeapImage) -> None:
+    image.reset()
+    region = image.claim("target", 1024, 4, torch.int32)
+    assert torch.equal(image.unwritten(region), image.tensor(region)), "poison"
+    assert torch.equal(image.expected(region), image.tensor(region)), "nothing else is expected yet"
+    image.expected(region)[2] = 7
+    difference = image.difference()
+    assert difference is not None and (difference["index"], difference["wanted"]) == (2, 7), difference
+    image.tensor(region)[2] = 7
+    assert image.difference() is None
+
+
+def test_lanes_that_a_mask_switched_off_are_named_until_the_next_case(image: HeapImage) -> None:
+    values = torch.arange(1, 9, dtype=torch.int32)
+    for where, place_ in ((np.arange(8) < 3, "masked"), (np.arange(5) < 3, "inside"), (None, "inside")):
+        image.reset()
+        target = image.claim("target", 2048, 8, torch.int32)
+        if where is not None and len(where) == 8:
+            image.expect(target, values, where)
+            image.tensor(target)[:3] = values[:3]
+        else:
+            image.fill(target, values)
+        image.arena[2048 + 4 * 5] ^= 1
+        difference = image.difference()
+        assert difference is not None and difference["index"] == 5, difference
+        assert difference["detail"]["place"] == place_, difference
+
+
+def test_a_region_without_elements_expects_nothing(image: HeapImage) -> None:
+    image.reset()
+    empty = image.claim("empty", 1024, 0, torch.int32)
+    assert empty.stop == 1024 and image.regions == (empty,)
+    assert image.difference() is None
 
 
 @pytest.mark.parametrize(
