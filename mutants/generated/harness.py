@@ -25,9 +25,9 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/cases/contribution.py": ("tests/oracles/test_shares.py", "tests/cases/test_collective.py"),
     # What compiled code must look like.
     "harness/isa/expect.py": ("tests/isa/test_contract.py",),
-    "harness/isa/protocol/order.py": ("tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
-    "harness/isa/protocol/atomics.py": ("tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
-    "harness/isa/protocol/spins.py": ("tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
+    "harness/isa/protocol/order.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
+    "harness/isa/protocol/atomics.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
+    "harness/isa/protocol/spins.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
     "conformance/isa/contract.py": ("tests/isa/test_contract.py",),
     # The judgement of races.
     "harness/emulator/watch/race_order.py": (
@@ -76,15 +76,11 @@ def harness_mutants() -> list[Mutant]:
 def mutants_in(file: str, text: str) -> list[Mutant]:
     """Return the mutants of one file: comparisons, conditions, raised errors, numbers, results, calls.
 
-    Arguments of decorators stay: a class that is not frozen or a cache of another size judges the same.
+    Arguments of decorators stay, and ``strict`` of ``zip``: a class that is not frozen, a cache of another size or a
+    sanity check the less judges the same.
     """
     source = Source(text)
-    left_out = {
-        inner
-        for node in ast.walk(source.tree)
-        for decorator in getattr(node, "decorator_list", ())
-        for inner in ast.walk(decorator)
-    }
+    left_out = {inner for node in ast.walk(source.tree) for part in _idle(node) for inner in ast.walk(part)}
     nodes = ((node, names) for node, names in source.nodes() if names and node not in left_out)
     edits = ((edit, ".".join(names)) for node, names in nodes for edit in _edits(source, node))
     return list(mutants_of(HARNESS, file, source, edits))
@@ -113,6 +109,13 @@ def _edits(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield Edit("boolean-opposite", *source.span(node), str(not node.value))
     elif isinstance(node, ast.Return) and node.value is not None and source.of(node.value) != "None":
         yield Edit("result-none", *source.span(node.value), "None")
+
+
+def _idle(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a node that have no mutants."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+        return [keyword.value for keyword in node.keywords]
+    return list(getattr(node, "decorator_list", ()))
 
 
 def _is_super(node: ast.AST) -> bool:

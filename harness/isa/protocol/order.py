@@ -93,7 +93,7 @@ def _written_back(state: State, needs_waits: bool) -> State:
 
 
 def _lack(kind: str) -> Lack:
-    if kind == "their fence" or kind == "fence":
+    if kind == "fence":  # an access with "their fence" has this one too
         return "wait for the write-back"
     if kind.startswith("their"):
         return "other wavefronts"
