@@ -40,8 +40,8 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/evidence/verdict.py": ("tests/evidence/test_verdict.py",),
     "harness/evidence/waivers.py": ("tests/evidence/test_waivers.py",),
     "harness/evidence/evidence.py": (
-        "tests/evidence/test_verdict.py", "tests/evidence/test_waivers.py", "tests/evidence/test_store.py",
-        "tests/evidence/test_reading.py", "tests/evidence/test_integrity.py",
+        "tests/evidence/test_results.py", "tests/evidence/test_waivers.py", "tests/evidence/test_reading.py",
+        "tests/evidence/test_integrity.py",
     ),
     # Checks of evidence.
     "harness/evidence/checks.py": ("tests/evidence/test_verdict.py", "tests/evidence/test_integrity.py"),

@@ -256,7 +256,12 @@ def test_a_loop_that_goes_on_until_memory_changes_is_a_spin() -> None:
 
 def test_only_the_innermost_loop_waits() -> None:
     poll = load("poll", **POLLED)
-    blocks = [[step("start")], [poll, decided("v0")], [step("add", writes=frozenset({"v1"})), decided("v0")], [step("e")]]
+    blocks = [
+        [step("start")],
+        [poll, decided("v0")],
+        [step("add", writes=frozenset({"v1"})), decided("v0")],
+        [step("e")],
+    ]
     [spin] = spins(Program("amdgcn", blocks, [[1], [1, 2], [1, 3], []], 1, True))
     assert spin.polls == (poll,)
     nested = [[step("start")], [step("head")], [poll, decided("v0")], [decided("v0")], [step("end")]]
@@ -293,9 +298,7 @@ def test_a_loop_that_nothing_can_end_is_a_spin_without_polls() -> None:
 
 def test_spins_are_in_the_order_of_the_listing() -> None:
     polls = [load("poll", **POLLED) for _ in range(2)]
-    second, first = (
-        [[step("start")], [polls[number], decided("v0")]] for number in (1, 0)
-    )
+    second, first = ([[step("start")], [polls[number], decided("v0")]] for number in (1, 0))
     program = Program("amdgcn", [*second, *first, [step("end")]], [[1], [1, 2], [3], [3, 4], []], 1, True)
     assert [spin.polls for spin in spins(program)] == [(polls[0],), (polls[1],)]
 
