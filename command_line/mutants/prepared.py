@@ -79,7 +79,9 @@ class Prepared:
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno()), _KINDS[checkout], *further]
             environment = {**child_environment(), **group.QUIET}
-            self._suite = Suite(command, folder / f"{_KINDS[checkout]}-{LOG}", environment, descriptors=[theirs.fileno()])
+            self._suite = Suite(
+                command, folder / f"{_KINDS[checkout]}-{LOG}", environment, descriptors=[theirs.fileno()]
+            )
         try:
             kind, reason = self._answer(START_LIMIT)
             if kind != "ready" or reason:

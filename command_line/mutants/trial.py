@@ -35,8 +35,8 @@ class Trial:
     """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of one level together.
 
     ``plain``: the stages are the plain suite. ``prepared`` returns the process that runs the stages: on copies of the
-    library, or of the checkout for a harness mutant. Start the trial in the main thread, poll it until it returns a result, and close it in
-    any case: that kills its processes and removes its copy.
+    library, or of the checkout for a harness mutant. Start the trial in the main thread, poll it until it returns a
+    result, and close it in any case: that kills its processes and removes its copy.
     """
 
     def __init__(

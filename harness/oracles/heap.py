@@ -35,7 +35,7 @@ class Region:
     start: int
     count: int
     dtype: torch.dtype
-    lanes: int = 0
+    lanes: int
 
     @property
     def stop(self) -> int:
@@ -190,7 +190,7 @@ class HeapImage:
             elements = elements[elements >= (index - near.start) // size]
         elif self._regions:
             # Elements of the last region's type, from the multiple of its size before the byte.
-            arena = Region("", 0, 0, self._regions[-1].dtype)
+            arena = Region("", 0, 0, self._regions[-1].dtype, 0)
             source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
         name = near.name if near else ""
         details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places), byte=index)

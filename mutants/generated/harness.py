@@ -12,6 +12,8 @@ from mutants import planting
 from mutants.generated.places import Edit, Source, mutants_of
 from mutants.mutant import HARNESS, Mutant
 
+_PROTOCOL = ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py")
+
 TESTS: Mapping[str, tuple[str, ...]] = {
     # Oracles and comparison.
     "harness/oracles/heap.py": ("tests/oracles/test_heap.py", "tests/oracles/test_origin.py"),
@@ -25,9 +27,9 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/cases/contribution.py": ("tests/oracles/test_shares.py", "tests/cases/test_collective.py"),
     # What compiled code must look like.
     "harness/isa/expect.py": ("tests/isa/test_contract.py",),
-    "harness/isa/protocol/order.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
-    "harness/isa/protocol/atomics.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
-    "harness/isa/protocol/spins.py": ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py"),
+    "harness/isa/protocol/order.py": _PROTOCOL,
+    "harness/isa/protocol/atomics.py": _PROTOCOL,
+    "harness/isa/protocol/spins.py": _PROTOCOL,
     "conformance/isa/contract.py": ("tests/isa/test_contract.py",),
     # The judgement of races.
     "harness/emulator/watch/race_order.py": (

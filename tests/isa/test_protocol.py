@@ -1,5 +1,4 @@
-"""Order of memory, order of atomics and spin loops, in programs of a few steps: each missing part is reported, and by its
-name."""
+"""Order of memory, order of atomics and spin loops, in programs of a few steps: what is missing is reported."""
 
 from __future__ import annotations
 
@@ -131,6 +130,11 @@ def test_the_accesses_of_other_wavefronts_are_complete_before_the_barrier() -> N
     assert lacks(store(), wait(), barrier(), written_back(), store(**FLAG), wavefronts=4) == [
         ("store", "wait for the write-back")
     ]
+
+
+def test_an_access_of_an_earlier_round_is_complete_at_the_barrier() -> None:
+    again = atomic()
+    assert lacks(again, wait(), barrier(), again, written_back(), wait(), store(**FLAG), wavefronts=4) == []
 
 
 def test_each_way_to_a_flag_counts() -> None:

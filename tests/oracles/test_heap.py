@@ -150,6 +150,18 @@ def test_a_region_without_elements_expects_nothing(image: HeapImage) -> None:
     empty = image.claim("empty", 1024, 0, torch.int32)
     assert empty.stop == 1024 and image.regions == (empty,)
     assert image.difference() is None
+    image.arena[1024] ^= 1
+    difference = image.difference()
+    assert difference is not None and difference["detail"]["place"] == "after", "no lane is there to be switched off"
+
+
+def test_the_comparison_of_a_gpus_heap_reads_a_new_copy_each_time(image: HeapImage) -> None:
+    image.reset()
+    image._here = torch.empty_like(image.arena)  # as for an arena that is not on the CPU
+    assert image.difference() is None
+    image.arena[5000] ^= 1
+    difference = image.difference()
+    assert difference is not None and difference["index"] == 5000
 
 
 @pytest.mark.parametrize(
@@ -194,6 +206,7 @@ def test_starts_leave_guards(image: HeapImage) -> None:
     image.reset()
     for i, start in enumerate(starts(0, [100, 1, 0, 300], align=64)):
         image.claim(f"region {i}", start, [100, 1, 0, 300][i], torch.uint8)
+    assert starts(100, [1000, 1]) == [1024, 3072], "aligned to 1024 bytes, where nothing else is requested"
 
 
 @pytest.mark.parametrize(
