@@ -92,12 +92,12 @@ class Trial:
         self._end_stage()
         if status == FAILED:
             return self._killed()
-        if self.mutant.kind == HARNESS and status in FAILED_OF_HARNESS and not self._stages[0].optional:
-            return self._killed()
         if status == REFUSED and self._stages[0].optional:
             status = NO_TESTS  # the tests of an earlier run have other names now
+        if self.mutant.kind == HARNESS and status in FAILED_OF_HARNESS:
+            return self._killed()
         self._tested = self._tested or status != NO_TESTS
-        if status == NO_TESTS and self.mutant.kind != HARNESS and (len(self._stages) > 1 or self._tested):
+        if status == NO_TESTS and (len(self._stages) > 1 or self._tested):
             status = 0  # a stage without a test for this op, or on so few ranks; another one has some
         if status:
             reason = refusal(self._suite.tail) if status in (REFUSED, FOREIGN) else self._suite.ending()

@@ -174,7 +174,7 @@ def test_each_poll_is_reported_with_the_first_load_behind_it() -> None:
     polls, later = [load(f"poll {number}", scope="sys") for number in range(2)], [load(), load()]
     assert stale(*polls, *later, polls=2) == [(polls[0], later[0]), (polls[1], later[0])]
     plain = load("poll", scope="")
-    assert stale(plain) == [], "a poll is no load of data"
+    assert stale(plain) == [], "a poll does not load data"
 
 
 def test_a_load_of_an_address_is_none_of_data() -> None:
@@ -256,6 +256,14 @@ def test_a_loop_that_goes_on_until_memory_changes_is_a_spin() -> None:
     assert spins(looped(poll, decided("v1"))) == [], "the loop ends by something else"
     assert spins(looped(poll, load("data", writes=frozenset({"v2"})), decided("v0"))) == [], "it does something besides"
     assert spins(straight(poll, decided("v0"))) == []
+
+
+def test_a_poll_that_no_branch_of_the_loop_reads_decides_nothing() -> None:
+    poll = load("poll", **POLLED)
+    blocks = [[step("start")], [poll, decided("v0")], [decided("v1")], [step("end")]]
+    assert spins(Program("amdgcn", blocks, [[1], [2], [1, 3], []], 1, True)) == []
+    [spin] = spins(Program("amdgcn", blocks, [[1], [2, 3], [1, 3], []], 1, True))
+    assert spin.polls == (poll,)
 
 
 def test_only_the_innermost_loop_waits() -> None:
