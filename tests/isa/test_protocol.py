@@ -173,8 +173,8 @@ def test_a_load_behind_a_poll_needs_an_invalidation() -> None:
 def test_each_poll_is_reported_with_the_first_load_behind_it() -> None:
     polls, later = [load(f"poll {number}", scope="sys") for number in range(2)], [load(), load()]
     assert stale(*polls, *later, polls=2) == [(polls[0], later[0]), (polls[1], later[0])]
-    plain = load("poll", scope="")
-    assert stale(plain) == [], "a poll does not load data"
+    plain = [load("poll", scope="") for _ in range(2)]
+    assert stale(*plain, polls=2) == [], "a poll does not load data"
 
 
 def test_a_load_of_an_address_is_none_of_data() -> None:
@@ -211,6 +211,8 @@ def test_an_atomic_that_acquires_needs_a_wait_and_then_an_invalidation() -> None
     assert disordered(atomic(), wait(), invalidated("gpu"), load(), acquires=True) == ["invalidation"]
     assert disordered(load(), atomic(), wait(), invalidated(), store(), acquires=True) == []
     assert disordered(atomic(), load(), acquires=False) == []
+    nothing_after = Program("amdgcn", [[atomic(), wait(), invalidated()], []], [[1], []], 1, True)
+    assert unordered(nothing_after, "sys", releases=False, acquires=True) == []
 
 
 def test_missing_waits_come_before_missing_fences() -> None:
@@ -250,6 +252,8 @@ def test_a_loop_that_goes_on_until_memory_changes_is_a_spin() -> None:
     poll = load("poll", **POLLED)
     [spin] = spins(looped(poll, decided("v0")))
     assert (spin.polls, spin.sleeps, spin.first, spin.place) == ((poll,), False, poll, poll.place)
+    [spin] = spins(looped(first := step("nothing"), poll, decided("v0")))
+    assert (spin.first, spin.place) == (first, poll.place), "its place is that of the poll"
     compare = step("compare", reads=frozenset({"v0"}), writes=frozenset({"vcc"}))
     [spin] = spins(looped(poll, step("sleep", sleeps=True), compare, decided("vcc")))
     assert spin.sleeps and spin.polls == (poll,)
@@ -306,6 +310,13 @@ def test_a_loop_that_nothing_can_end_is_a_spin_without_polls() -> None:
     assert spins(looped(counted, decided("v0"))) == []
     [spin] = spins(looped(counted, step("sleep", sleeps=True), decided("v0")))
     assert spin.sleeps and spin.polls == (), "it waits for a time"
+
+
+def test_a_loop_without_an_exit_is_endless_whatever_its_branches_read() -> None:
+    counted = step("count", reads=frozenset({"v0"}), writes=frozenset({"v0"}))
+    blocks = [[step("start")], [counted, decided("v0")], [step("one")], [step("other")]]
+    [spin] = spins(Program("amdgcn", blocks, [[1], [2, 3], [1], [1]], 1, True))
+    assert spin.polls == ()
 
 
 def test_spins_are_in_the_order_of_the_listing() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.oracles import GUARD, HeapImage, first_difference
+from harness.oracles.differences import difference
 from harness.oracles.heap import place, starts
 
 SIZE = 8192
@@ -244,6 +245,16 @@ def test_bytes_are_shown_where_values_print_alike(
     image.tensor(region).view(torch.uint8).copy_(one.view(torch.uint8))
     different = image.difference()
     assert different is not None and different["more"] == f"1 of 1 elements are wrong{clause}", different
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(None, None), (np.int64(3), 3), (np.float32(0.5), 0.5), (True, True), ("x", "x"), ((1, 2), "(1, 2)")],
+)
+def test_a_difference_is_plain_data(value: object, plain: object) -> None:
+    entry = difference("tensor", got=value, wanted=value)
+    assert (entry["got"], entry["wanted"]) == (plain, plain) and type(entry["got"]) is type(plain)
+    assert "detail" not in entry
 
 
 def test_equal_nans_are_equal() -> None:
