@@ -36,7 +36,7 @@ def unordered(program: Program, scope: Scope, *, releases: bool, acquires: bool)
     lacks = list(_unreleased(program, atomics, scope)) if releases else []
     if acquires:
         lacks += _unacquired(program, atomics, scope)
-    if releases and acquires and _is_split(atomics, lacks):
+    if _is_split(atomics, lacks):
         return []
     return sorted(lacks, key=lambda lack: (lack.lack in ("write-back", "invalidation"), lack.atomic.line))
 
