@@ -51,7 +51,7 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/evidence/suite.py": ("tests/evidence/test_suite.py",),
     # Plans, and what a gate runs and decides.
     "fixtures/coverage.py": ("tests/fixtures/test_coverage.py",),
-    "harness/evidence/mustpass.py": ("tests/certificates/test_mustpass.py", "tests/cli/test_mustpass.py"),
+    "harness/evidence/mustpass.py": ("tests/evidence/test_mustpass.py", "tests/certificates/test_mustpass.py"),
     "command_line/gate/choose.py": ("tests/gate/test_choose.py",),
     "command_line/gate/judge.py": ("tests/gate/test_judge.py",),
 }  # fmt: skip

@@ -122,12 +122,12 @@ def test_problems_name_their_events():
 
 
 def test_threads_and_ids_at_their_limits():
-    most = 2**32 - 1
+    largest = 2**32 - 1
     names = [
-        {"ph": "M", "pid": most, "tid": most, "name": "process_name", "args": {"name": "rank 1"}},
-        {"ph": "M", "pid": most, "tid": most, "name": "thread_name", "args": {"name": "a"}},
+        {"ph": "M", "pid": largest, "tid": largest, "name": "process_name", "args": {"name": "rank 1"}},
+        {"ph": "M", "pid": largest, "tid": largest, "name": "thread_name", "args": {"name": "a"}},
     ]
-    slices, problems = read(part(pid=most, tid=most), names=names)
+    slices, problems = read(part(pid=largest, tid=largest), names=names)
     assert problems == [] and (slices[0].process, slices[0].thread) == ("rank 1", "a")
     _, problems = read(part(), names=NAMES[1:])
     assert "has no name" in problems[0], "its process has none"

@@ -70,8 +70,10 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
         return {}
     members = dist.get_process_group_ranks(handle)
     mine = torch.tensor([[10 * rank + 1, 10 * rank + 2], [10 * rank + 3, 10 * rank + 4]], dtype=torch.int16)
+    wide = torch.arange(100 * rank, 100 * rank + 8, dtype=torch.int16).view(2, 4)
     return {
         "members": members,
+        "wide blocks": swapped(wide, handle, 2).tolist(),
         "gathered": gathered(mine, handle, 2).tolist(),
         "swapped": swapped(mine, handle, 2).tolist(),
         "broadcast": broadcast(mine, 2, handle).tolist(),
@@ -113,6 +115,8 @@ def test_references_of_a_group(group: RankGroup) -> None:
         assert got["members"] == order
         assert got["gathered"] == [row for member in order for row in rows[member]]
         assert got["swapped"] == [[rows[member][row][place] for member in order] for row in range(2)]
+        starts = [[100 * member + 4 * row + 2 * place for member in order] for row in range(2)]
+        assert got["wide blocks"] == [[value for start in row for value in (start, start + 1)] for row in starts]
         assert got["broadcast"] == rows[2]
         assert got["scattered"] == [rows[0][place]]
         assert (got["sum"], got["product"], got["min"]) == ([[22, 24]], [[21, 44]], [[1, 2]])
