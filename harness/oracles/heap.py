@@ -138,7 +138,7 @@ class HeapImage:
         if np.array_equal(mine, self._element(self._poison.numpy(), region, index)):
             more += "; it was never written"
         selected = self._selected.get(region)
-        kind = "masked" if selected is not None and index < len(selected) and not selected[index] else "inside"
+        kind = "inside" if selected is None or selected[index] else "masked"
         origins = self._origins(region, index, got, wanted)
         byte = region.start + int(np.flatnonzero(wrong[part])[0])
         details = detail(kind, region.name, elements, origins, total=region.count, byte=byte)

@@ -26,7 +26,7 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/cases/payload.py": ("tests/cases/test_cases.py", "tests/oracles/test_heap.py"),
     "harness/cases/contribution.py": ("tests/oracles/test_shares.py", "tests/cases/test_collective.py"),
     # What compiled code must look like.
-    "harness/isa/expect.py": ("tests/isa/test_contract.py",),
+    "harness/isa/expect.py": ("tests/isa/test_compiled.py", "tests/isa/test_recorded.py"),
     "harness/isa/protocol/order.py": _PROTOCOL,
     "harness/isa/protocol/atomics.py": _PROTOCOL,
     "harness/isa/protocol/spins.py": _PROTOCOL,

@@ -247,6 +247,20 @@ def test_a_wrong_key_is_refused(tmp_path):
         contracts(tmp_path)
 
 
+def test_a_call_has_one_contract_and_the_defaults_of_its_file(tmp_path):
+    text = '[defaults]\nscope = "gpu"\n[defaults.own]\nwaits = 2\n[put]\n[get]\nscope = "sys"\nown = {waits = 1}\n'
+    (tmp_path / "a.toml").write_text(text, encoding="utf-8")
+    put, get = contracts(tmp_path).values()
+    assert (put.name, put.scope, put.own.waits) == ("put", "gpu", 2)
+    assert (get.name, get.scope, get.own.waits) == ("get", "sys", 1)
+    folder = tmp_path / "twice"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.toml").write_text("[put]\n", encoding="utf-8")
+    with pytest.raises(HarnessError, match=r"b\.toml: 'put' has a contract in another file"):
+        contracts(folder)
+
+
 def test_limits_of_registers_and_spin_loops():
     text = listing(exchange, AMD)
     (line,) = judged(text, Contract("exchange", own=Own(registers={AMD: 8})))

@@ -161,3 +161,20 @@ def test_a_reduction_without_a_part_names_the_member(op, dtype):
     got, wanted = of_reduction(lacking[wrong].reshape(1), whole[wrong].reshape(1))
     assert (got, wanted) == ({"kind": "reduction", "without": 1}, {"kind": "reduction"})
     REDUCTIONS.clear()
+
+
+def test_a_reduction_without_a_part_is_named_in_a_tensor_and_on_the_heap():
+    REDUCTIONS.clear()
+    parts = [contribution("sum", "int32", COUNT, member=member, members=RANKS) for member in range(RANKS)]
+    whole = functools.reduce(torch.add, parts)
+    got = whole.clone()
+    got[3] -= parts[1][3]
+    wanted = {"kind": "reduction", "without": 1}, {"kind": "reduction"}
+    detail = first_difference("output", got, whole, rank=0)["detail"]
+    assert (detail["got"], detail["wanted"]) == wanted
+    image, slot = image_of("int32")
+    image.expect(slot, whole)
+    image.tensor(slot).copy_(got)
+    detail = image.difference()["detail"]
+    assert (detail["got"], detail["wanted"], detail["element"]) == (*wanted, 3)
+    REDUCTIONS.clear()
