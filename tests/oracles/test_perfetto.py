@@ -131,6 +131,9 @@ def test_threads_and_ids_at_their_limits():
     assert problems == [] and (slices[0].process, slices[0].thread) == ("rank 1", "a")
     _, problems = read(part(), names=NAMES[1:])
     assert "has no name" in problems[0], "its process has none"
+    other = {"ph": "M", "pid": 1, "tid": 9, "name": "process_name", "args": {"name": "rank 1"}}
+    _, problems = read(part(pid=1), names=[*NAMES, other])
+    assert "thread 5 of 1 has no name" in problems[0], "thread 5 is one of another process"
 
 
 def test_slices_are_in_order_of_process_thread_time_and_depth():

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from harness.cases import payload
-from harness.oracles import broadcast, exchange, gathered, reduced, scattered, swapped
+from harness.oracles import bool_all, broadcast, exchange, gathered, reduced, scattered, swapped
 from harness.ranks import RankGroup
 
 RANKS = 3
@@ -83,6 +83,13 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
     }
 
 
+def kept(env: dict, dtype: str) -> tuple[list, bool, bool]:
+    """Return this rank's values after their reduction, and whether all ranks agree on two conditions."""
+    values = torch.full((3,), env["rank"] + 1, dtype=getattr(torch, dtype))
+    reduced(values, "sum")
+    return values.tolist(), bool_all(True), bool_all(env["rank"] != 1)
+
+
 @pytest.fixture(scope="module")
 def group() -> Iterator[RankGroup]:
     with RankGroup(RANKS) as group:
@@ -103,6 +110,13 @@ def test_exchange_moves_payloads_and_nothing_else(group: RankGroup, pairs: list[
 
 def test_exchange_takes_a_payload_per_receiver(group: RankGroup) -> None:
     assert group.call(f"{__name__}:several") == [{2: [20, 20]}, {0: [1, 1]}, {0: [2, 2]}], "each receiver its own"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int16", "float32", "float16"])
+def test_references_leave_their_arguments_as_they_are(group: RankGroup, dtype: str) -> None:
+    for rank, (values, always, not_on_one) in enumerate(group.call(f"{__name__}:kept", dtype)):
+        assert values == [rank + 1] * 3, "the input of the library under test"
+        assert (always, not_on_one) == (True, False)
 
 
 def test_references_of_a_group(group: RankGroup) -> None:
