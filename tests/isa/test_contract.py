@@ -314,3 +314,9 @@ def test_what_is_not_a_package_promises_nothing():
     assert promises("iris_under_test")
     for name in ("no_such_package", "not a name", "json.decoder"):
         assert not promises(name)
+
+
+def test_another_library_may_write_a_flag_for_programs_of_its_own_gpu():
+    text = AMD_FAULTS["flag of the GPU only"][0](listing(exchange, AMD))
+    assert any("is not written at scope sys" in line for line in judged(text))
+    assert not any("is not written at scope" in line for line in judged(text, is_own=False))
