@@ -39,8 +39,8 @@ class Killers:
             self.add(result)
 
     def add(self, result: Result) -> None:
-        """Take a result; only one that was killed by a test of the conformance suite counts."""
-        if result.verdict != KILLED or not result.nodeid or not result.level:
+        """Take a result; only one that was killed by a test counts, and one of the library only with its level."""
+        if result.verdict != KILLED or not result.nodeid or not (result.level or result.kind == HARNESS):
             return
         killer = (result.level, result.nodeid)
         self._own[result.id] = killer
@@ -58,16 +58,17 @@ class Killers:
 
         The mutant's own killer of an earlier run comes first, then the most frequent one of its operator in the file,
         which often is the only test with such data, then those of its function, then those of its file. A listed
-        mutant, whose list names its tests, has its own killer only, and one of the harness has none.
+        mutant, whose list names its tests, has its own killer only. The tests of the harness have no level or ranks.
         """
-        if mutant.kind == HARNESS:
-            return tuple(stages)
         tried = [self._own[mutant.id]] if mutant.id in self._own else []
         if not mutant.chosen:
             tried += _ranked(self._of_operator[mutant.file, mutant.operator])[:1]
             tried += _ranked(self._of_function[mutant.file, mutant.function])
             tried += _ranked(self._of_file[mutant.file])
         tried = list(dict.fromkeys(tried))
+        if mutant.kind == HARNESS:
+            first = tuple(nodeid for _, nodeid in tried[:FIRST_TRIED])
+            return (Stage(first, optional=True), *stages) if first else tuple(stages)
         result: list[Stage] = []
         for level in dict.fromkeys(stage.level for stage in stages):
             chosen = [nodeid for at, nodeid in tried if at == level][:FIRST_TRIED]

@@ -18,6 +18,7 @@ import jsonschema
 from harness.errors import UsageError
 from harness.evidence.environment import sources_of
 from harness.files import write_whole
+from mutants.generated.harness import FOLDERS
 from mutants.mutant import BINARY, HARNESS, LISTED, REPORTED, SOURCE, Mutant
 
 if sys.version_info >= (3, 11):
@@ -31,6 +32,8 @@ KILLED, SURVIVED, TIMEOUT, EQUIVALENT, ERROR = "killed", "survived", "timeout", 
 is ``killed``. ``error``: nothing is known about the mutant."""
 PACKAGES = ("iris_under_test", "conformance", "fixtures", "harness")
 PLAIN = "mutants.plain"
+OF_HARNESS = ("command_line", "tests")
+"""Packages whose change makes only the results of harness mutants useless."""
 MESSAGE = 300
 """Most characters of a message."""
 
@@ -140,16 +143,19 @@ _PLAIN = ("sources", "settings", "environment", "all")
 
 def current_sources() -> dict[str, str]:
     """Return the hash of each package whose change makes earlier results useless."""
-    return {name: sources_of(name) or "" for name in (*PACKAGES, PLAIN)}
+    return {name: sources_of(name) or "" for name in (*PACKAGES, PLAIN, *OF_HARNESS)}
 
 
 def continued(earlier: Matrix, new: Matrix) -> bool:
-    """Return whether ``earlier`` may be continued as ``new``; its plain results are dropped if that suite changed."""
+    """Return whether ``earlier`` may be continued as ``new``; its plain results are dropped if that suite changed, and
+    those of harness mutants if the harness's tests did."""
     same = [matrix.sources.get(name) for name in PACKAGES for matrix in (earlier, new)]
     if earlier.settings != new.settings or same[::2] != same[1::2]:
         return False
     if earlier.sources.get(PLAIN) != new.sources[PLAIN]:
         earlier.plain.clear()
+    if any(earlier.sources.get(name) != new.sources[name] for name in OF_HARNESS):
+        earlier.results[:] = [result for result in earlier.results if result.kind != HARNESS]
     earlier.sources = new.sources
     return True
 
@@ -225,7 +231,7 @@ def kind_of(identity: str) -> str:
         return first
     if first.startswith(f"{BINARY} "):
         return BINARY
-    return HARNESS if rest.startswith(("harness/", "fixtures/")) else SOURCE
+    return HARNESS if rest.partition("/")[0] in FOLDERS else SOURCE
 
 
 def _gone(one: Equivalent) -> Result:

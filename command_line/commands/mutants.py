@@ -143,7 +143,7 @@ class _Run:
         self._options = options
         self._argued = matrix.equivalents()
         self._existing: set[str] = set()
-        self._process: Prepared | None = None
+        self._processes: dict[bool, Prepared] = {}
         self._killed_before: list[Result] = []
         self.matrix = self._earlier_or_new()
         self._killers = Killers([], {})
@@ -176,14 +176,17 @@ class _Run:
             self._control(stop)
 
     def close(self) -> None:
-        """End the prepared process."""
-        if self._process is not None:
-            self._process.close()
+        """End the prepared processes."""
+        with contextlib.ExitStack() as processes:
+            for process in self._processes.values():
+                processes.callback(process.close)
 
-    def _prepared(self) -> Prepared:
-        """Return the prepared process, which the first mutant that needs it starts."""
-        self._process = self._process or Prepared(self._folder)
-        return self._process
+    def _prepared(self, *, checkout: bool = False) -> Prepared:
+        """Return the prepared process for copies of the library, or of the checkout, which the first mutant that needs
+        it starts."""
+        if checkout not in self._processes:
+            self._processes[checkout] = Prepared(self._folder, checkout=checkout)
+        return self._processes[checkout]
 
     def conclude(self) -> int:
         """Judge equivalents, write matrix and page, print the summary, and return the exit status."""
@@ -235,7 +238,8 @@ class _Run:
         def trial(mutant: Mutant, plain: bool) -> Trial:
             stages = stages_of(mutant, thorough=thorough, levels=(FIRST,) if mutant.id in argued else LEVELS)
             stages = (PLAIN,) if plain else self._killers.before(mutant, stages)
-            return Trial(mutant, stages, deadline, limit, self._prepared, plain=plain)
+            prepared = partial(self._prepared, checkout=mutant.kind == HARNESS)
+            return Trial(mutant, stages, deadline, limit, prepared, plain=plain)
 
         # Those whose killer is known take seconds: a run that is ended early has decided most.
         turns = sorted(
@@ -257,7 +261,8 @@ class _Run:
                     for result in checked:
                         self.matrix.add(result, plain=plain)
         of_harness = [result for result in self.matrix.results if result.kind == HARNESS]
-        for result in pool.harness_controlled(of_harness, jobs, limit, self._prepared, stop):
+        prepared = partial(self._prepared, checkout=True)
+        for result in pool.harness_controlled(of_harness, jobs, limit, prepared, stop):
             self.matrix.add(result)
 
     def _take(self, result: Result, *, plain: bool = False) -> None:

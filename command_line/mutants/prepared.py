@@ -1,9 +1,11 @@
-"""The prepared process that runs the suite on copies of the library: torch, Triton and the suite are imported once.
+"""The prepared process that runs tests on copies of the library, or of the checkout: what they import is imported once.
 
 Most of the time of a short run are imports. So one process imports all of it, and forks a child for each run, which
 calls pytest with the run's arguments; the child's ranks are forked too, see ``harness.interpreters``. Nothing under
-test is imported before the fork: a child ends with ``FOREIGN`` if there is a module of the library, or if the library's
-name leads to another folder than the run's own. ``fixtures.worker`` checks the same on each rank.
+test is imported before the fork: a child ends with ``FOREIGN`` if there is a module of it, or if its name leads to
+another folder than the run's own. For copies of the library that is the library: torch, Triton and the suite are
+imported, and ``fixtures.worker`` checks the same on each rank. For copies of the checkout it is every package of the
+project: only what others have written is imported, and a child forgets the modules that this process consists of.
 
 ``Prepared`` is the side of the command, ``main`` that of the process. Messages to the process: ["run", number,
 arguments, folder, log] and ["kill", number]. Answers: ["ready", reason or ""] once, then for each run ["ended", number,
@@ -22,7 +24,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -47,7 +49,17 @@ _ORPHANS = 20.0
 
 PLAIN_ASSERTIONS = "--assert=plain"
 """Option of pytest. The ranks get the suite's modules as the run has imported them: with Python's own assertions, as
-ranks that import them themselves."""
+ranks that import them themselves. A verdict on a mutant needs no explanation of a failure, and rewriting takes time."""
+
+_KINDS = ("library", "checkout")
+"""What a process's runs are on copies of, by whether it is the checkout."""
+
+_OTHERS = (
+    "torch", "torch.distributed.launcher.api", "triton", "triton.experimental.gluon", "triton.backends.amd.compiler",
+    "numba", "yaml", "jsonschema", "click", "cryptography.hazmat.primitives.asymmetric.ed25519", "jinja2",
+    "rich.console", "scipy.stats", "msgpack", "psutil", "hypothesis.strategies", "hypothesis.database",
+)  # fmt: skip
+"""Modules that tests of the harness import and that this project does not contain: one that is missing costs time."""
 
 _PER_RUN = 2
 """Processes that each run reserves: the keeper of its ranks, and the process that looks capabilities up."""
@@ -57,17 +69,19 @@ class Prepared:
     """The prepared process, which is started at construction and ends with ``close``, or with this process.
 
     Use it as a context manager, in the main thread. ``folder``: where its log is kept. ``further``: modules that it
-    imports besides.
+    imports besides. ``checkout``: its runs are on copies of the checkout, else on copies of the library.
     """
 
-    def __init__(self, folder: Path, further: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, further: Sequence[str] = (), *, checkout: bool = False) -> None:
         self._ended: dict[int, tuple[int, float, list[str]]] = {}
         self._runs = 0
         self._connection, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", __name__, str(theirs.fileno()), *further]
+            command = [sys.executable, "-m", __name__, str(theirs.fileno()), _KINDS[checkout], *further]
             environment = {**child_environment(), **group.QUIET}
-            self._suite = Suite(command, folder / LOG, environment, descriptors=[theirs.fileno()])
+            self._suite = Suite(
+                command, folder / f"{_KINDS[checkout]}-{LOG}", environment, descriptors=[theirs.fileno()]
+            )
         try:
             kind, reason = self._answer(START_LIMIT)
             if kind != "ready" or reason:
@@ -84,8 +98,7 @@ class Prepared:
         return self._suite.pid
 
     def run(self, arguments: Sequence[str], folder: Path, log: Path) -> Run:
-        """Start pytest with these arguments in ``folder``, where the copy of the library is. Its output goes to
-        ``log``."""
+        """Start pytest with these arguments in ``folder``, where the copy is. Its output goes to ``log``."""
         self._runs += 1
         self._send(["run", self._runs, list(arguments), str(folder), str(log)])
         return Run(self, self._runs, log)
@@ -201,14 +214,16 @@ class Run:
 # -- the process -----------------------------------------------------------------------------------------------------
 
 
-def main(descriptor: int, further: Sequence[str]) -> None:
-    """Import the suite, and run it as the command requests over the socket ``descriptor``, until that is closed."""
+def main(descriptor: int, kind: str, further: Sequence[str]) -> None:
+    """Import what the runs need, and run pytest as the command requests over the socket ``descriptor``, until that is
+    closed."""
+    checkout = kind == _KINDS[True]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command closes the connection when it is interrupted
     processes.adopt_orphans()
     with socket.socket(fileno=descriptor) as connection:
         try:
-            wire.send(connection, ["ready", _import_everything(further)])
-            _Server(connection).serve()
+            wire.send(connection, ["ready", _prepare(checkout, further)])
+            _Server(connection, checkout).serve()
         except (wire.WireClosedError, ConnectionError):
             pass  # the command has ended, or needs no more runs
         finally:
@@ -217,29 +232,36 @@ def main(descriptor: int, further: Sequence[str]) -> None:
         raise HarnessError(f"processes {', '.join(left)} were killed and still run")
 
 
-def _import_everything(further: Sequence[str]) -> str:
+def _prepare(checkout: bool, further: Sequence[str]) -> str:
     """Import what runs and their ranks need, and return why that failed, or ""."""
-    import pytest
-
-    for name in further:
+    for name in (*further, *(_OTHERS if checkout else ())):
         importlib.import_module(name)
-    status = pytest.main(
-        pytest_arguments([""], PLAIN_ASSERTIONS, "--collect-only", "-q", "--level", "ci", "--ranks", "2")
-    )
-    if status:
-        return f"collecting the tests ended with exit status {int(status)}"
-    keeper.load((keeper.COMPILE_ONCE, *group.MODULES, "fixtures.worker", *devices.known("emulated", None).modules))
+    if not checkout and (reason := _import_suite()):
+        return reason
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
     return "" if threads == 1 else f"it has {threads} threads after its imports, and a fork would have one of them"
 
 
+def _import_suite() -> str:
+    import pytest
+
+    status = pytest.main(
+        pytest_arguments([""], PLAIN_ASSERTIONS, "--collect-only", "-q", "--level", "ci", "--ranks", "2")
+    )
+    if status:
+        return f"collecting the tests ended with exit status {int(status)}"
+    keeper.load((keeper.COMPILE_ONCE, *group.MODULES, "fixtures.worker", *devices.known("emulated", None).modules))
+    return ""
+
+
 class _Server:
     """The runs of the process, by process id: number and pidfd."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, checkout: bool) -> None:
         self._connection = connection
+        self._checkout = checkout
         self._running: dict[int, tuple[int, int]] = {}
 
     def serve(self) -> None:
@@ -267,7 +289,7 @@ class _Server:
         if pid == 0:
             for descriptor in (self._connection.fileno(), *(each for _, each in self._running.values())):
                 os.close(descriptor)
-            _child(parent, arguments, Path(folder), log)
+            _child(parent, arguments, Path(folder), log, self._checkout)
         self._running[pid] = (number, processes.open_pidfd(pid))
 
     def _kill(self, number: int) -> None:
@@ -311,7 +333,7 @@ def _kill_all(process: psutil.Process) -> None:
         return  # it has ended in the meantime; what it left is an orphan now
 
 
-def _child(parent: int, arguments: list[str], folder: Path, log: str) -> NoReturn:
+def _child(parent: int, arguments: list[str], folder: Path, log: str, checkout: bool) -> NoReturn:
     """Call pytest, as the body of a run."""
     status = 3
     try:
@@ -327,14 +349,20 @@ def _child(parent: int, arguments: list[str], folder: Path, log: str) -> NoRetur
         sys.path.insert(0, str(folder))
         known = os.environ.get("PYTHONPATH", "")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), known]))
+        names = frozenset({planting.NAME})
+        if checkout:
+            names = _project()
+            _forget(names)
+            sys.dont_write_bytecode = True
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         importlib.invalidate_caches()
-        foreign = _foreign(folder)
+        foreign = _foreign(folder, names)
         if not foreign:
-            interpreters.reserve(_PER_RUN)
+            importlib.import_module(interpreters.__name__).reserve(_PER_RUN)  # a checkout's own one
             import pytest
 
             status = int(pytest.main([*arguments, PLAIN_ASSERTIONS]))
-            foreign = _foreign(folder)
+            foreign = _foreign(folder, names)
         if foreign:
             print(f"ERROR: {foreign}", flush=True)
             status = FOREIGN
@@ -346,17 +374,31 @@ def _child(parent: int, arguments: list[str], folder: Path, log: str) -> NoRetur
         os._exit(status)
 
 
-def _foreign(folder: Path) -> str:
-    """Return which module of the library is not the copy in ``folder``, or ""."""
+def _project() -> frozenset[str]:
+    """Return the names of the packages and modules in the project's folder."""
+    inside = (entry for entry in planting.ROOT.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").is_file())
+    return frozenset(entry.stem for entry in inside)
+
+
+def _forget(names: Set[str]) -> None:
+    """Forget the modules of these packages, so that they are imported again, and the folder that they are from."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != planting.ROOT]
+
+
+def _foreign(folder: Path, names: Set[str]) -> str:
+    """Return which module of the packages ``names``, all of which are in ``folder``, is from elsewhere, or ""."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name.partition(".")[0] == planting.NAME and (file is None or folder not in Path(file).parents):
+        if name.partition(".")[0] in names and (file is None or folder not in Path(file).parents):
             return f"{name} was imported from {file}, expected the copy in {folder}"
-    spec = importlib.util.find_spec(planting.NAME)
-    if spec is None or spec.origin is None or folder not in Path(spec.origin).parents:
-        return f"{planting.NAME} would be imported from {spec and spec.origin}, expected the copy in {folder}"
+    for name in sorted(names):
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None or folder not in Path(spec.origin).parents:
+            return f"{name} would be imported from {spec and spec.origin}, expected the copy in {folder}"
     return ""
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from command_line.mutants.prepared import FOREIGN, Prepared, Run
-from command_line.suite.process import Suite, child_environment, pytest_arguments, refusal
+from command_line.suite.process import pytest_arguments, refusal
 from harness import evidence
 from harness.evidence import Verdict
 from mutants import matrix, planting
@@ -24,13 +24,19 @@ NOT_COPIED = (".git", ".venv", "out", "build", ".nox", "*.egg-info", ".*_cache",
 FAILED, REFUSED, NO_TESTS = 1, 4, 5
 """Exit statuses of pytest."""
 
+FAILED_OF_HARNESS = (FAILED, 2, 3, REFUSED)
+"""Exit statuses of the harness's tests that a mutant may cause: it also breaks collection, pytest's plugin, and the
+import of conftest.py. The control shows that none of them occurs on an unchanged copy."""
+
+_FAILURE = re.compile(r"(?:FAILED|ERROR) (\S+?\.py(?:::.+?)?)(?: - .*)?")
+
 
 class Trial:
     """The runs of one mutant's ``stages`` with a limit of ``limit`` seconds for all of one level together.
 
-    ``plain``: the stages are the plain suite. ``prepared`` runs the stages on copies of the library; a harness mutant
-    has interpreters of its own. Start the trial in the main thread, poll it until it returns a result, and close it in
-    any case: that kills its processes and removes its copy.
+    ``plain``: the stages are the plain suite. ``prepared`` returns the process that runs the stages: on copies of the
+    library, or of the checkout for a harness mutant. Start the trial in the main thread, poll it until it returns a
+    result, and close it in any case: that kills its processes and removes its copy.
     """
 
     def __init__(
@@ -50,7 +56,7 @@ class Trial:
         self._deadline = deadline
         self._limit = limit
         self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
-        self._suite: Suite | Run | None = None
+        self._suite: Run | None = None
         self._cpu_seconds = 0.0
         self._tested = False
         self._levels: dict[str, str] = {}
@@ -88,8 +94,10 @@ class Trial:
             return self._killed()
         if status == REFUSED and self._stages[0].optional:
             status = NO_TESTS  # the tests of an earlier run have other names now
+        if self.mutant.kind == HARNESS and status in FAILED_OF_HARNESS:
+            return self._killed()
         self._tested = self._tested or status != NO_TESTS
-        if status == NO_TESTS and self.mutant.kind != HARNESS and (len(self._stages) > 1 or self._tested):
+        if status == NO_TESTS and (len(self._stages) > 1 or self._tested):
             status = 0  # a stage without a test for this op, or on so few ranks; another one has some
         if status:
             reason = refusal(self._suite.tail) if status in (REFUSED, FOREIGN) else self._suite.ending()
@@ -116,34 +124,30 @@ class Trial:
         records.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
         if self.mutant.kind == HARNESS:
-            self._suite = Suite(self._of_harness(stage), log, self._environment(), folder=self._folder)
+            arguments = self._of_harness(stage)
         else:
-            self._suite = self._prepared().run(arguments_of(stage, records, self._deadline, "-x"), self._folder, log)
+            arguments = arguments_of(stage, records, self._deadline, "-x")
+        self._suite = self._prepared().run(arguments, self._folder, log)
 
     def _end_stage(self) -> None:
         """End what is left of the stage, and count its CPU seconds."""
         assert self._suite is not None  # sanity check: started
         self._suite.__exit__(None, None, None)
-        if isinstance(self._suite, Run):
-            self._cpu_seconds += self._suite.cpu_seconds
-
-    def _environment(self) -> dict[str, str]:
-        environment = {**child_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
-        known = environment.get("PYTHONPATH", "")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self._folder), known]))
-        return environment
+        self._cpu_seconds += self._suite.cpu_seconds
 
     def _of_harness(self, stage: Stage) -> list[str]:
         paths = [str(self._folder / target) for target in stage.targets]
         plugins = ["-p", "no:cacheprovider", "-m", "not slow and not nightly"]
-        return [sys.executable, "-m", "pytest", *paths, f"--rootdir={self._folder}", *plugins, "-x", "-q"]
+        return [*paths, f"--rootdir={self._folder}", *plugins, "-x", "-q"]
 
     def _killed(self) -> Result:
         """Return the result of a stage that failed."""
         assert self._suite is not None  # sanity check
         if self.mutant.kind == HARNESS:
-            failed = [line for line in self._suite.tail if line.startswith(("FAILED", "ERROR"))]
-            return self._result(matrix.KILLED, (failed or [self._suite.tail[-1]])[0], how="test")
+            lines = list(self._suite.tail)
+            failed = [(line, match[1]) for line in lines if (match := _FAILURE.fullmatch(line))]
+            line, nodeid = failed[0] if failed else (lines[-1] if lines else "no output", "")
+            return self._result(matrix.KILLED, line, how="test", nodeid=nodeid if "::" in nodeid else "")
         return killed_by(self._folder / EVIDENCE, self._result, self._suite.tail)
 
     def _result(self, verdict: str, message: str | None = "", **killer: str) -> Result:

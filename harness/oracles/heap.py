@@ -35,7 +35,7 @@ class Region:
     start: int
     count: int
     dtype: torch.dtype
-    lanes: int = 0
+    lanes: int
 
     @property
     def stop(self) -> int:
@@ -138,7 +138,7 @@ class HeapImage:
         if np.array_equal(mine, self._element(self._poison.numpy(), region, index)):
             more += "; it was never written"
         selected = self._selected.get(region)
-        kind = "masked" if selected is not None and index < len(selected) and not selected[index] else "inside"
+        kind = "inside" if selected is None or selected[index] else "masked"
         origins = self._origins(region, index, got, wanted)
         byte = region.start + int(np.flatnonzero(wrong[part])[0])
         details = detail(kind, region.name, elements, origins, total=region.count, byte=byte)
@@ -190,7 +190,7 @@ class HeapImage:
             elements = elements[elements >= (index - near.start) // size]
         elif self._regions:
             # Elements of the last region's type, from the multiple of its size before the byte.
-            arena = Region("", 0, 0, self._regions[-1].dtype)
+            arena = Region("", 0, 0, self._regions[-1].dtype, 0)
             source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
         name = near.name if near else ""
         details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places), byte=index)

@@ -45,7 +45,7 @@ def explain(
     values = np.concatenate([initial, final, history.old, result])
     owner = np.concatenate([np.arange(cells), np.arange(cells), history.cell, history.cell])
     number = np.unique(values.view(np.int64), return_inverse=True)[1].reshape(-1)
-    state = np.unique(owner * (len(values) + 1) + number, return_inverse=True)[1].reshape(-1)
+    state = np.unique(owner * len(values) + number, return_inverse=True)[1].reshape(-1)
     start, end = state[:cells], state[cells : 2 * cells]
     before, after = state[2 * cells : 2 * cells + count], state[2 * cells + count :]
     moves = before != after

@@ -79,8 +79,8 @@ class _Reader:
             start, extent = _nanoseconds(event["ts"]), _nanoseconds(event.get("dur", 0))
             self._timed.append((start, event["pid"], event["tid"], extent, event))
 
-    def _problem(self, event: Any) -> str:
-        """Return the reason why the trace processor would not import the event; empty if it would."""
+    def _problem(self, event: Any) -> str | None:
+        """Return the reason why the trace processor would not import the event; None if it would."""
         if not isinstance(event, dict) or event.get("ph") not in _PHASES:
             return f"its phase is none of {''.join(sorted(_PHASES))}: {str(event)[:80]}"
         for key in ("pid", "tid"):
@@ -91,7 +91,7 @@ class _Reader:
         if not isinstance(event.get("args", {}), dict):
             return "args is not an object"
         if event["ph"] == "M":
-            return ""
+            return None
         for key in ("ts", "dur") if event["ph"] == "X" else ("ts",):
             value = event.get(key)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
@@ -100,7 +100,7 @@ class _Reader:
                 return f"{key} {value!r} microseconds are beyond 64 bits of nanoseconds"
         if event["ph"] in "iI" and event.get("s", "t") not in ("t", "p", "g"):
             return f"scope {event['s']!r} of an instant is none of t, p, g"
-        return ""
+        return None
 
     def _name(self, number: int, event: dict[str, Any]) -> None:
         name = event["name"]

@@ -1,4 +1,4 @@
-"""Mutants of the harness itself: of its oracles, guards, comparison, verdicts and plan.
+"""Mutants of the harness itself: of its oracles, guards, comparisons, contracts, verdicts and plans.
 
 The harness's own tests must kill them: ``TESTS`` names the tests of each file, chosen to take seconds.
 """
@@ -12,19 +12,53 @@ from mutants import planting
 from mutants.generated.places import Edit, Source, mutants_of
 from mutants.mutant import HARNESS, Mutant
 
+_PROTOCOL = ("tests/isa/test_protocol.py", "tests/isa/test_atomic_order.py", "tests/isa/test_contract.py")
+
 TESTS: Mapping[str, tuple[str, ...]] = {
-    "harness/oracles/heap.py": ("tests/oracles/test_heap.py",),
-    "harness/oracles/differences.py": ("tests/oracles/test_heap.py", "tests/oracles/test_reference.py"),
+    # Oracles and comparison.
+    "harness/oracles/heap.py": ("tests/oracles/test_heap.py", "tests/oracles/test_origin.py"),
+    "harness/oracles/differences.py": ("tests/oracles/test_heap.py", "tests/oracles/test_origin.py"),
     "harness/oracles/reference.py": ("tests/oracles/test_reference.py",),
     "harness/oracles/rounding.py": ("tests/oracles/test_rounding.py",),
     "harness/oracles/linearise.py": ("tests/oracles/test_linearise.py",),
+    "harness/oracles/perfetto.py": ("tests/oracles/test_perfetto.py",),
+    # Inputs that make wrong elements visible, and sums exact.
     "harness/cases/payload.py": ("tests/cases/test_cases.py", "tests/oracles/test_heap.py"),
-    "fixtures/coverage.py": ("tests/fixtures/test_coverage.py",),
+    "harness/cases/contribution.py": ("tests/oracles/test_shares.py", "tests/cases/test_collective.py"),
+    # What compiled code must look like.
+    "harness/isa/expect.py": ("tests/isa/test_compiled.py", "tests/isa/test_recorded.py"),
+    "harness/isa/protocol/order.py": _PROTOCOL,
+    "harness/isa/protocol/atomics.py": _PROTOCOL,
+    "harness/isa/protocol/spins.py": _PROTOCOL,
+    "conformance/isa/contract.py": ("tests/isa/test_contract.py",),
+    # The judgement of races.
+    "harness/emulator/watch/race_order.py": (
+        "tests/emulator/watch/test_race_order.py", "tests/emulator/watch/test_race_rules.py",
+    ),
+    "fixtures/races.py": ("tests/fixtures/test_races.py",),
+    # Verdicts of cases and of requirements.
     "fixtures/outcome.py": ("tests/fixtures/test_outcome.py",),
     "fixtures/received.py": ("tests/fixtures/test_received.py",),
+    "harness/evidence/verdict.py": ("tests/evidence/test_verdict.py",),
+    "harness/evidence/waivers.py": ("tests/evidence/test_waivers.py",),
+    "harness/evidence/evidence.py": (
+        "tests/evidence/test_results.py", "tests/evidence/test_waivers.py", "tests/evidence/test_reading.py",
+        "tests/evidence/test_integrity.py",
+    ),
+    # Checks of evidence.
     "harness/evidence/checks.py": ("tests/evidence/test_verdict.py", "tests/evidence/test_integrity.py"),
-}
-"""Files of the harness that decide a verdict, with the tests that must notice a change of each."""
+    "harness/evidence/chain.py": ("tests/evidence/test_integrity.py", "tests/evidence/test_store.py"),
+    "harness/evidence/suite.py": ("tests/evidence/test_suite.py",),
+    # Plans, and what a gate runs and decides.
+    "fixtures/coverage.py": ("tests/fixtures/test_coverage.py",),
+    "harness/evidence/mustpass.py": ("tests/evidence/test_mustpass.py", "tests/certificates/test_mustpass.py"),
+    "command_line/gate/choose.py": ("tests/gate/test_choose.py",),
+    "command_line/gate/judge.py": ("tests/gate/test_judge.py",),
+}  # fmt: skip
+"""Files of the harness that decide a verdict, with the tests that must notice a change of each, the nearest first."""
+
+FOLDERS = frozenset(file.partition("/")[0] for file in TESTS)
+"""The packages of these files."""
 
 OPPOSITE = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Lt: ">=", ast.GtE: "<", ast.Gt: "<=", ast.LtE: ">",
@@ -42,9 +76,15 @@ def harness_mutants() -> list[Mutant]:
 
 
 def mutants_in(file: str, text: str) -> list[Mutant]:
-    """Return the mutants of one file: comparisons, conditions, raised errors, numbers, results, calls."""
+    """Return the mutants of one file: comparisons, conditions, raised errors, numbers, results, calls.
+
+    Arguments of decorators stay, and ``strict`` of ``zip``: a class that is not frozen, a cache of another size or a
+    sanity check the less judges the same.
+    """
     source = Source(text)
-    edits = ((edit, ".".join(names)) for node, names in source.nodes() if names for edit in _edits(source, node))
+    left_out = {inner for node in ast.walk(source.tree) for part in _idle(node) for inner in ast.walk(part)}
+    nodes = ((node, names) for node, names in source.nodes() if names and node not in left_out)
+    edits = ((edit, ".".join(names)) for node, names in nodes for edit in _edits(source, node))
     return list(mutants_of(HARNESS, file, source, edits))
 
 
@@ -71,6 +111,13 @@ def _edits(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield Edit("boolean-opposite", *source.span(node), str(not node.value))
     elif isinstance(node, ast.Return) and node.value is not None and source.of(node.value) != "None":
         yield Edit("result-none", *source.span(node.value), "None")
+
+
+def _idle(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a node that have no mutants."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+        return [keyword.value for keyword in node.keywords]
+    return list(getattr(node, "decorator_list", ()))
 
 
 def _is_super(node: ast.AST) -> bool:

@@ -215,3 +215,10 @@ def test_masks_differ_between_ranks() -> None:
         "a mask of another rank must show"
     )
     assert kept_lanes("holes", 64, 0).any() and not kept_lanes("holes", 64, 0).all(), "some lanes on, some off"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp64"])
+def test_exponents_of_payloads_for_conversions_are_from_minus_4_to_3(dtype: str) -> None:
+    values = payload(dtype, 4096, rank=0, ranks=1, converted=True).double().abs()
+    exponents = torch.frexp(values).exponent - 1  # of a significand from 1 on
+    assert (int(exponents.min()), int(exponents.max())) == (-4, 3)

@@ -145,6 +145,17 @@ def unsupported(names, **changes):
     return replaced(GREEN, 1, **values)
 
 
+SOMETIMES, ALWAYS = {"runs": 5, "failed": 2}, {"runs": 5, "failed": 5}
+FIRST_SHARD, SECOND_SHARD = ({"index": index, "of": 2, "plan": "0" * 64} for index in (1, 2))
+
+
+def shards(second, **changes):
+    """Return the green run in two shards, one for each group; ``changes`` are of the second one's plan."""
+    first = dataclasses.replace(GREEN[1], groups=GREEN[1].groups[:1], shard=FIRST_SHARD)
+    further = dataclasses.replace(Plan(GREEN[1].groups[1:]), shard=second, **changes)
+    return [GREEN[0], first, *GREEN[2:6], further, *GREEN[6:]]
+
+
 OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
 
 
@@ -208,6 +219,25 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
         ),
         (replaced(GREEN, 3, verdict=Verdict.UNSUPPORTED, message="x"), "ran and is unsupported"),
         (replaced(GREEN, 5, verdict=Verdict.UNSUPPORTED), "ran and is unsupported"),
+        # flaky groups
+        (replaced(RED, 7, verdict=Verdict.FLAKY), "is flaky, and its case failed in none of its executions"),
+        (replaced(RED, 7, repeats=SOMETIMES), "is fail, and its case failed in 2 of 5 of its executions"),
+        (replaced(RED, 7, verdict=Verdict.FLAKY, repeats=ALWAYS), "is flaky, and its case failed in 5 of 5 of its"),
+        (
+            replaced(RED, 7, verdict=Verdict.FLAKY, repeats=SOMETIMES, failing_case=None),
+            "is flaky, and names no failing case",
+        ),
+        (replaced(RED, 6, verdict=Verdict.FLAKY), "ran and is flaky"),
+        # shards
+        (shards({**SECOND_SHARD, "index": 1, "plan": "1" * 64}), "is of shard 1, which has a plan already"),
+        (shards({**SECOND_SHARD, "index": 3}), "is of shard 3 of another division into shards"),
+        (shards({**SECOND_SHARD, "of": 3}), "is of shard 2 of another division into shards"),
+        (shards({**SECOND_SHARD, "plan": "1" * 64}), "is of shard 2 of another division into shards"),
+        (shards(SECOND_SHARD, groups=samples.plan().groups), f"plans {PUT_GROUP}, which another shard has run"),
+        (shards(SECOND_SHARD, requirements=TABLE), "states more than the groups of its shard"),
+        (shards(SECOND_SHARD, left_out={ADD: "-k"}), "states more than the groups of its shard"),
+        (shards(SECOND_SHARD, api="published"), "states more than the groups of its shard"),
+        (shards(SECOND_SHARD, declaration=("x",)), "states more than the groups of its shard"),
         # what counts and what is measured
         ([*GREEN[:-1], samples.end(0, **{"pass": 3})], "counts 3 groups with verdict pass, 2 are recorded"),
         ([*RED[:-1], samples.end(1, fail=0)], "counts 0 groups with verdict fail, 1 are recorded"),
@@ -219,6 +249,18 @@ def test_what_is_in_order_and_contradicts_itself(tmp_path, records, problem):
     problems = problems_of(tmp_path, records)
     assert any(problem in text for text in problems), problems
     assert read(tmp_path / "evidence.jsonl").verdict() is not Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        shards(SECOND_SHARD),
+        replaced(RED, 7, verdict=Verdict.FLAKY, repeats=SOMETIMES),
+        replaced(RED, 7, repeats=ALWAYS),
+    ],
+)  # fmt: skip
+def test_what_is_in_order_and_consistent(tmp_path, records):
+    assert read(samples.write(tmp_path / "evidence.jsonl", records)).problems == []
 
 
 def test_a_kernel_without_a_record_is_a_gap(tmp_path):

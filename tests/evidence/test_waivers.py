@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import hashlib
 
 import pytest
 
@@ -201,3 +202,24 @@ def test_a_file_is_compared_with_what_the_run_recorded(tmp_path):
     assert list(problems_with(FILE, [run])) == ["waivers.toml has other waivers than the run is recorded with"]
     run = dataclasses.replace(run, waivers=None)
     assert list(problems_with(FILE, [run])) == ["waivers.toml was added: the run is recorded without waivers"]
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_of_each_run(tmp_path):
+    """A forger may record the digest of a file that is none of waivers."""
+    evidence = evidence_of(tmp_path)
+    content = FILE + b"[other]\n"
+    waivers = {**evidence.runs[0].waivers, "sha256": hashlib.sha256(content).hexdigest()}
+    forged = dataclasses.replace(evidence.runs[0], waivers=waivers)
+    assert list(problems_with(content, [forged, evidence.runs[0]])) == [
+        "waivers.toml: expected only entries [[waiver]], got waiver, other",
+        "waivers.toml is not the file that the run is recorded with: its digest differs",
+    ]
+    without = dataclasses.replace(forged, waivers=None)
+    assert list(problems_with(None, [without])) == [], "neither a file nor a record of one"
+
+
+def test_a_waiver_as_plain_data_has_only_what_it_states():
+    [waiver] = read_waivers(with_(b"issue =", b'arch = "gfx942"\nissue ='), "w")
+    assert set(waiver.to_json()) == {"requirement", "implementation", "issue", "reason", "expires", "arch"}
+    assert waiver.mismatch(samples.run()) is None
+    assert waiver.mismatch(samples.run(arch="")) == "it is for arch gfx942, and the run has none"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from command_line.gate import reach
-from command_line.gate.choose import choose
+from command_line.gate.choose import choose, groups_of_reasons
 from command_line.gate.reach import suite_digests
 from command_line.gate.units import Sources
 from harness.errors import HarnessError, UsageError
@@ -194,3 +194,58 @@ def test_a_map_that_was_recorded_with_the_change_hides_nothing(folder):
     assert sorted(choice.reasons) == ["GET", "PUT"]
     assert choice.reasons["PUT"] == ("it reaches lib/core/host.py:Instance.put, which changed",)
     assert choice.reasons["GET"] == ("its test imports suite/test_get.py, which changed",)
+
+
+def test_reasons_count_what_they_do_not_name(folder):
+    known = library.map_of(folder)
+    library.edit(folder, "lib/core/helpers.py", "n < 10", "n < 11")
+    library.edit(folder, "lib/core/host.py", 'kind = "plain"', 'kind = "other"')
+    (folder / "suite/support.py").write_text("WORDS = 2\n")
+    reasons = chosen(folder, known).reasons["PUT"]
+    assert reasons == (
+        "it reaches lib/core/helpers.py:checked, which changed and 1 more",
+        "its test imports suite/support.py, which changed",
+    ), "the function before the class around it"
+
+
+def test_a_reason_is_stated_once_for_all_its_requirements(folder):
+    choice = chosen(folder, None)
+    [(reason, names)] = groups_of_reasons(choice).items()
+    assert reason.startswith("there is no map") and names == BOTH
+    assert choice.everything == (reason,)
+
+
+def test_what_a_map_recorded_with_the_change_does_not_show(folder):
+    """The units that differ from the base count as well."""
+    known = library.map_of(folder)
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    unit = "lib/core/helpers.py:checked"
+    choice = choose(BOTH, known, units, suite, (), "lib", "suite", since_base={unit: "changed"})
+    assert list(choice.reasons) == ["PUT"] and choice.rest == ("GET",) and choice.everything == ()
+
+
+@pytest.mark.parametrize(("word", "everything"), [("changed", True), ("removed", True), ("new", False)])
+def test_on_another_device_all_may_reach_a_unit_that_none_is_known_to_reach(folder, word, everything):
+    known = library.map_of(folder)
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    since_base = {"lib/core/helpers.py:unused": word}
+    for elsewhere in ("", "this run is on rocm"):
+        choice = choose(BOTH, known, units, suite, (), "lib", "suite", elsewhere=elsewhere, since_base=since_base)
+        assert bool(choice.everything) is (everything and bool(elsewhere)), choice.everything
+        assert set(choice.reasons) == (set(BOTH) if choice.everything else set())
+
+
+@pytest.mark.parametrize(
+    ("unit", "word", "everything"),
+    [
+        ("lib/__init__.py:removed", "removed", True), ("lib/__init__.py:added", "new", False),
+        ("lib/core/__init__.py:gone", "changed", True), ("lib/top.py:gone", "changed", True),
+        ("lib/core/deep.py:gone", "changed", False),
+        ("lib/core/table.json:", "new", True),
+    ],
+)  # fmt: skip
+def test_a_public_name_that_none_is_known_to_reach_affects_all(folder, unit, word, everything):
+    known = library.map_of(folder)
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    choice = choose(BOTH, known, units, suite, (), "lib", "suite", since_base={unit: word})
+    assert bool(choice.everything) is everything, choice.everything

@@ -7,6 +7,8 @@ import pytest
 from command_line.gate.choose import Choice
 from command_line.gate.judge import Word, judged
 from harness.evidence import Group, Verdict, read
+from harness.evidence.entries import recorded
+from harness.evidence.waivers import read_waivers
 from tests.evidence import samples
 from tests.evidence.samples import ADD, ADD_GROUP, PUT, PUT_GROUP
 
@@ -41,6 +43,44 @@ def lost_and_idle():
     return [wider if type(one) is type(plan) else one for one in records[:-1]] + [samples.end(1)]
 
 
+def waived(records):
+    """The red run, in which a waiver excuses what failed."""
+    content = b"""
+[[waiver]]
+requirement = "ATOMIC-ADD-001"
+implementation = "iris_under_test"
+issue = "https://example.org/issues/12"
+reason = "the compiler reorders the store"
+expires = 2026-11-21
+"""
+    run, *rest = records
+    return [dataclasses.replace(run, waivers=recorded(content, read_waivers(content, "w"))), *rest]
+
+
+def quarantined():
+    run, *rest = samples.red()
+    entry = {"group": ADD_GROUP, "failed": 3, "runs": 200, "issue": "https://example.org/31", "expires": "2026-11-21"}
+    return [dataclasses.replace(run, quarantine={"sha256": "0" * 64, "entries": [entry]}), *rest]
+
+
+def unsupported():
+    """The green run, with one more requirement, which the library does not support."""
+    run, plan, *rest = samples.green()
+    free = dataclasses.replace(plan.requirements[0], id="HOST-FREE-001", needs=("Iris.free",))
+    fields = {"requirements": (*plan.requirements, free), "capabilities": {"Iris.free": "missing"}}
+    return [run, dataclasses.replace(plan, unsupported={free.id: "needs Iris.free"}, **fields), *rest]
+
+
+def declared():
+    run, plan, *rest = samples.green()
+    return [
+        run,
+        dataclasses.replace(plan, declaration=("declares put, which is not there",)),
+        *rest[:-1],
+        samples.end(1),
+    ]
+
+
 def left_out():
     records = [one for one in samples.green() if getattr(one, "requirement", None) != ADD]
     plan = samples.plan()
@@ -62,6 +102,14 @@ CASES = {
     "a group of the rest left no record": (lambda: [*samples.green()[:6], samples.end(1)], ONLY_PUT, Word.UNCLEAR, 3),
     "a group of the rest was lost and another one did not start": (lost_and_idle, ONLY_PUT, Word.UNCLEAR, 3),
     "a requirement was left out": (left_out, ONLY_PUT, Word.SHORT, 6),
+    "what failed is waived": (lambda: waived(samples.red()), ALL, Word.WAIVED, 5),
+    "a waiver is not needed": (lambda: waived([*samples.green()[:-1], samples.end(1)]), ALL, Word.RED, 1),
+    "what failed is quarantined": (quarantined, ALL, Word.WAIVED, 5),
+    "a requirement is unsupported": (unsupported, ALL, Word.UNSUPPORTED, 4),
+    "a capability is declared and missing": (declared, ALL, Word.RED, 1),
+    "nothing was planned": (
+        lambda: [samples.run(), dataclasses.replace(samples.plan(), groups=()), samples.end(0)], ALL, Word.UNCLEAR, 3,
+    ),
     "a group passed without a case": (
         lambda: [*samples.green()[:6], Group(ADD_GROUP, ADD, Verdict.PASS, 0), samples.end(0)],
         ONLY_PUT, Word.UNCLEAR, 3,
@@ -105,3 +153,44 @@ def test_failures_of_chosen_requirements_come_first(tmp_path):
     evidence = read(samples.write(tmp_path / "e.jsonl", records))
     assert [one.id for one in judged(evidence, ONLY_PUT).failures] == [PUT, ADD]
     assert [one.id for one in judged(evidence, Choice({ADD: ("changed",)}, (PUT,))).failures] == [ADD, PUT]
+
+
+def judgement_of(tmp_path, records, choice, *more, **further):
+    return judged(read(samples.write(tmp_path / "e.jsonl", records)), choice, *more, **further)
+
+
+def test_what_is_waived_is_no_failure(tmp_path):
+    assert judgement_of(tmp_path, waived(samples.red()), ALL).failures == ()
+    assert [one.id for one in judgement_of(tmp_path, quarantined(), ALL).failures] == []
+
+
+def test_a_group_that_was_lost_is_not_among_those_that_did_not_start(tmp_path):
+    judgement = judgement_of(tmp_path, lost_and_idle(), ONLY_PUT)
+    assert (judgement.idle_chosen, judgement.idle_rest) == ((), (ADD_GROUP,))
+    assert len(judgement.unclear) == 1 and "n=2" in judgement.unclear[0]
+    judgement = judgement_of(tmp_path, without(PUT_GROUP, ADD_GROUP), ONLY_PUT)
+    assert (judgement.idle_chosen, judgement.idle_rest) == ((PUT_GROUP,), (ADD_GROUP,))
+    assert (judgement.ran, judgement.planned) == (0, 2)
+
+
+def test_doubts_are_stated_once(tmp_path):
+    judgement = judgement_of(tmp_path, unknown(), ALL, unclear=["noise", "noise"])
+    assert judgement.unclear == ("noise", f"{ADD_GROUP} could not be checked")
+    judgement = judgement_of(tmp_path, without(PUT_GROUP), ONLY_PUT)
+    assert judgement.unclear == (f"the time was too short for {PUT_GROUP}, which the change can affect",)
+    judgement = judgement_of(tmp_path, without(PUT_GROUP, ADD_GROUP), ALL)
+    assert judgement.unclear[-1] == f"the time was too short for {PUT_GROUP} and 1 more, which the change can affect"
+
+
+def test_the_headline_of_a_red_gate(tmp_path):
+    assert judgement_of(tmp_path, samples.red(), ALL).headline == "red: 2 of 2 groups ran, 1 of them did not pass"
+    assert judgement_of(tmp_path, samples.green(), ALL).headline == "passed: 2 of 2 groups ran"
+
+
+def test_requirements_that_the_choice_does_not_name_come_first(tmp_path):
+    """A new requirement has no place in the choice: nothing is known about what it reaches."""
+    bad = samples.case(8, verdict=Verdict.FAIL)
+    records = samples.red()
+    records[3:6] = [bad, Group(PUT_GROUP, PUT, Verdict.FAIL, 1, failing_case=bad.id, message="x")]
+    judgement = judgement_of(tmp_path, records, Choice({ADD: ("changed",)}, ()))
+    assert [one.id for one in judgement.failures] == [PUT, ADD]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.isa.catalogue import CALLS
-from conformance.isa.contract import Code, Contract, Own, broken, contracts
+from conformance.isa.contract import Code, Contract, Own, broken, contracts, promises
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
@@ -247,6 +247,20 @@ def test_a_wrong_key_is_refused(tmp_path):
         contracts(tmp_path)
 
 
+def test_a_call_has_one_contract_and_the_defaults_of_its_file(tmp_path):
+    text = '[defaults]\nscope = "gpu"\n[defaults.own]\nwaits = 2\n[put]\n[get]\nscope = "sys"\nown = {waits = 1}\n'
+    (tmp_path / "a.toml").write_text(text, encoding="utf-8")
+    put, get = contracts(tmp_path).values()
+    assert (put.name, put.scope, put.own.waits) == ("put", "gpu", 2)
+    assert (get.name, get.scope, get.own.waits) == ("get", "sys", 1)
+    folder = tmp_path / "twice"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.toml").write_text("[put]\n", encoding="utf-8")
+    with pytest.raises(HarnessError, match=r"b\.toml: 'put' has a contract in another file"):
+        contracts(folder)
+
+
 def test_limits_of_registers_and_spin_loops():
     text = listing(exchange, AMD)
     (line,) = judged(text, Contract("exchange", own=Own(registers={AMD: 8})))
@@ -262,3 +276,47 @@ def test_spills_are_allowed_by_name_of_the_target():
         (line,) = judged(text, replace(EXCHANGE, own=replace(own, spills=allowed)))
         assert line == f"exchange (gfx942): 3 spilt registers or bytes of stack, at most {wanted} wanted"
     assert judged(text, replace(EXCHANGE, own=replace(own, spills={AMD: 3}))) == []
+
+
+def test_a_limit_is_for_the_architecture_that_it_names():
+    text = listing(exchange, AMD)
+    registers = isa.fingerprint(text, "").vgprs
+    assert judged(text, Contract("exchange", own=Own(registers={"gfx950": 0}, lds={"gfx950": 0}))) == []
+    assert judged(text, Contract("exchange", own=Own(registers={AMD: registers}))) == []
+    (line,) = judged(text, Contract("exchange", own=Own(registers={AMD: registers - 1})))
+    assert line == f"exchange ({AMD}): {registers} registers, at most {registers - 1} wanted"
+    ptx = listing(exchange, PTX)
+    assert isa.fingerprint(ptx, "").registers is None, "ptxas has not counted them"
+    assert judged(ptx, Contract("exchange", own=Own(registers={PTX: 0}))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "promised"),
+    [
+        ("COMPILED_CODE = True\n", True), ("x = 1\nA = COMPILED_CODE = True\n", True),
+        ("COMPILED_CODE = False\n", False),
+        ("COMPILED_CODE = 1\n", False), ("OTHER = True\n", False), ("x.COMPILED_CODE = True\n", False),
+        ("COMPILED_CODE = bool(1)\n", False), ("def f():\n    COMPILED_CODE = True\n", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_library_promises_the_code_in_its_module(tmp_path, monkeypatch, text, promised):
+    """The module is read, and not imported."""
+    folder = tmp_path / "promising"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise ImportError\n", encoding="utf-8")
+    if text is not None:
+        (folder / "promises.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert promises("promising") is promised
+
+
+def test_what_is_not_a_package_promises_nothing():
+    assert promises("iris_under_test")
+    for name in ("no_such_package", "not a name", "json.decoder"):
+        assert not promises(name)
+
+
+def test_another_library_may_write_a_flag_for_programs_of_its_own_gpu():
+    text = AMD_FAULTS["flag of the GPU only"][0](listing(exchange, AMD))
+    assert any("is not written at scope sys" in line for line in judged(text))
+    assert not any("is not written at scope" in line for line in judged(text, is_own=False))

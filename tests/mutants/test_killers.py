@@ -62,13 +62,20 @@ def test_survivors_and_kills_without_a_test_say_nothing():
     assert Killers([alive, at_import], {one.id: one}).before(one, NEAREST) == NEAREST
 
 
-def test_a_listed_mutant_has_only_its_own_killer_and_one_of_the_harness_none():
+def test_a_listed_mutant_has_only_its_own_killer():
     near, listed = mutant("rank-next", 1), replace(mutant("x", 2), kind=LISTED, chosen="put")
     killers = Killers([killed(near, "t.py::near")], {one.id: one for one in (near, listed)})
     assert killers.before(listed, NEAREST) == NEAREST
     killers.add(killed(listed, "t.py::own"))
     assert targets(killers.before(listed, NEAREST))[0] == "t.py::own[ranks=2]"
-    assert killers.before(replace(listed, kind=HARNESS), NEAREST) == NEAREST
+
+
+def test_the_killers_of_a_mutant_of_the_harness_come_first_whatever_their_level():
+    own = (Stage(("tests/gate/test_judge.py",)),)
+    first, second = (replace(mutant("result-none", line), kind=HARNESS) for line in (1, 2))
+    killers = Killers([], {one.id: one for one in (first, second)})
+    killers.add(result_of(first, KILLED, 3.0, how="test", nodeid="tests/gate/test_judge.py::test_red"))
+    assert killers.before(second, own) == (Stage(("tests/gate/test_judge.py::test_red",), optional=True), *own)
 
 
 def test_functions_take_turns():

@@ -34,6 +34,19 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
         yield process
 
 
+@pytest.fixture(scope="module")
+def of_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    with Prepared(tmp_path_factory.mktemp("prepared"), checkout=True) as process:
+        yield process
+
+
+def of_rounding(old: str, new: str) -> Mutant:
+    """Return a change of the bound on rounding errors."""
+    file = "harness/oracles/rounding.py"
+    start = (planting.ROOT / file).read_text(encoding="utf-8").index(old)
+    return Mutant(f"any:{file}:1:1", HARNESS, "any", file, 1, 1, start, old, new)
+
+
 def naming_its_file(number: int) -> Mutant:
     """Return a mutant that logs the file of the code that runs where the rank should be."""
     return replace(killed_by_the_suite(), id=f"file-{number}:a:1:1", new="{__file__}/")
@@ -55,24 +68,16 @@ def survivor() -> Mutant:
 
 @pytest.mark.slow
 def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
-    of_harness = next(
-        m for m in listing.all_of(HARNESS) if m.file.endswith("rounding.py") and m.operator == "result-none"
-    )
     gone = replace(survivor(), id="gone:a:1:1", old="text that is not there")
-    mutants = (killed_by_the_suite(), survivor(), gone, of_harness)
-    stages = (LOGGING, LOGGING, LOGGING, Stage(("tests/oracles/test_rounding.py",)))
+    mutants = (killed_by_the_suite(), survivor(), gone)
     results = {}
-    trials = [
-        lambda mutant=mutant, stage=stage: Trial(mutant, [stage], 90, 300, lambda: prepared)
-        for mutant, stage in zip(mutants, stages, strict=True)
-    ]
+    trials = [lambda mutant=mutant: Trial(mutant, [LOGGING], 90, 300, lambda: prepared) for mutant in mutants]
     pool.run_trials(trials, 2, lambda trial, result: results.update({result.id: result}), GOING_ON)
-    killed, alive, error, harness = (results[mutant.id] for mutant in mutants)
+    killed, alive, error = (results[mutant.id] for mutant in mutants)
     assert killed.verdict == matrix.KILLED and killed.requirement.startswith("HOST-"), killed
     assert killed.group and killed.case and killed.nodeid and killed.seconds > 0 and killed.cpu_seconds > 0, killed
     assert alive.verdict == matrix.SURVIVED and alive.levels == {FIRST: matrix.SURVIVED}, alive
     assert error.verdict == matrix.ERROR and "no longer holds" in error.message and error.levels == {}, error
-    assert harness.verdict == matrix.KILLED and harness.how == "test" and harness.levels == {}, harness
 
     assert pool.controlled([killed], 2, 90, 300, lambda: prepared, GOING_ON) == [killed], (
         "the test passes on an unchanged copy"
@@ -80,6 +85,46 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     other = replace(killed, nodeid="conformance/host/test_log_format.py::test_gone[ranks=2]")
     [denied] = pool.controlled([other], 2, 90, 300, lambda: prepared, GOING_ON)
     assert denied.verdict == matrix.ERROR and "does not pass on an unchanged copy" in denied.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "test"),
+    [
+        ("return 0.0", "return 2.0", matrix.KILLED, "tests/oracles/test_rounding.py::test_"),
+        ("import torch", "import torch_gone", matrix.KILLED, ""),  # no test of it can be collected
+        ("Bound on", "A bound on", matrix.SURVIVED, ""),
+    ],
+)
+def test_a_mutant_of_the_harness_is_run_in_its_own_copy_of_the_checkout(of_checkout, old, new, verdict, test):
+    results = []
+    stages = [
+        Stage(("tests/oracles/test_rounding.py::test_gone",), optional=True),
+        Stage(("tests/oracles/test_rounding.py",)),
+    ]
+    trial = partial(Trial, of_rounding(old, new), stages, 0, 300, lambda: of_checkout)
+    pool.run_trials([trial], 1, lambda trial, result: results.append(result), GOING_ON)
+    [result] = results
+    assert (result.verdict, result.levels) == (verdict, {}) and result.cpu_seconds > 0, result
+    assert result.nodeid.startswith(test) and bool(result.nodeid) == bool(test), result
+
+
+@pytest.mark.slow
+def test_a_run_that_would_test_the_checkout_itself_is_an_error(of_checkout, monkeypatch):
+    """Its copy lacks a package, which Python would find somewhere else."""
+    whole = trial_module.copy_of_project
+
+    def without_harness(folder: Path) -> None:
+        whole(folder)
+        (folder / "harness" / "__init__.py").rename(folder / "gone.py")
+
+    monkeypatch.setattr(trial_module, "copy_of_project", without_harness)
+    results = []
+    stage = Stage(("tests/oracles/test_rounding.py",))
+    trial = partial(Trial, of_rounding("Bound", "A bound"), [stage], 0, 300, lambda: of_checkout)
+    pool.run_trials([trial], 1, lambda trial, result: results.append(result), GOING_ON)
+    [result] = results
+    assert result.verdict == matrix.ERROR and "harness would be imported from" in result.message, result
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.oracles import GUARD, HeapImage, first_difference
+from harness.oracles.differences import difference
 from harness.oracles.heap import place, starts
 
 SIZE = 8192
@@ -81,7 +82,87 @@ def test_tells_of_everything_that_is_wrong(prepared: HeapImage) -> None:
 def test_names_nothing_else_if_one_region_is_wrong(prepared: HeapImage) -> None:
     prepared.arena[2048] ^= 1
     difference = prepared.difference()
-    assert difference is not None and "also wrong" not in difference["more"], difference
+    assert difference is not None and difference["more"] == "1 of 8 elements are wrong", difference
+
+
+def test_names_each_further_wrong_part_once(prepared: HeapImage) -> None:
+    for byte in (1024 + 4, 2048 + 8, 5000, 5001):
+        prepared.arena[byte] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and difference["more"] == (
+        "1 of 8 elements are wrong; also wrong: target (1 of 8 elements are wrong), "
+        "untouched memory (byte of the arena) (2 bytes that nothing may write have changed)"
+    ), difference
+
+
+def test_a_changed_byte_is_reported_with_both_values(prepared: HeapImage) -> None:
+    wanted = int(prepared.arena[5000])
+    prepared.arena[5000] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and (difference["got"], difference["wanted"]) == (wanted ^ 1, wanted), difference
+
+
+@pytest.mark.parametrize("byte", [1024 - GUARD - 1, 1024 - GUARD, 1024 + 32 + GUARD - 1, 1024 + 32 + GUARD])
+def test_a_guard_ends_where_another_region_may_begin(prepared: HeapImage, byte: int) -> None:
+    prepared.arena[byte] ^= 1
+    difference = prepared.difference()
+    guarded = 1024 - GUARD <= byte < 1024 + 32 + GUARD
+    assert difference is not None and difference["what"].startswith("guard") == guarded, difference
+
+
+def test_every_wrong_element_counts_once_however_many_of_its_bytes_are_wrong(prepared: HeapImage) -> None:
+    prepared.arena[1024 + 4 : 1024 + 12] ^= 255
+    prepared.arena[1024 + 31] ^= 1
+    difference = prepared.difference()
+    assert difference is not None and difference["more"].startswith("3 of 8 elements are wrong"), difference
+    assert difference["index"] == 1 and difference["detail"]["runs"] == [[1, 3], [7, 8]], difference
+
+
+def test_what_a_region_may_hold_before_and_after_the_case(image: HeapImage) -> None:
+    image.reset()
+    region = image.claim("target", 1024, 4, torch.int32)
+    assert torch.equal(image.unwritten(region), image.tensor(region)), "poison"
+    assert torch.equal(image.expected(region), image.tensor(region)), "nothing else is expected yet"
+    image.expected(region)[2] = 7
+    difference = image.difference()
+    assert difference is not None and (difference["index"], difference["wanted"]) == (2, 7), difference
+    image.tensor(region)[2] = 7
+    assert image.difference() is None
+
+
+def test_lanes_that_a_mask_switched_off_are_named_until_the_next_case(image: HeapImage) -> None:
+    values = torch.arange(1, 9, dtype=torch.int32)
+    for where, place_ in ((np.arange(8) < 3, "masked"), (np.arange(5) < 3, "inside"), (None, "inside")):
+        image.reset()
+        target = image.claim("target", 2048, 8, torch.int32)
+        if where is not None and len(where) == 8:
+            image.expect(target, values, where)
+            image.tensor(target)[:3] = values[:3]
+        else:
+            image.fill(target, values)
+        image.arena[2048 + 4 * 5] ^= 1
+        difference = image.difference()
+        assert difference is not None and difference["index"] == 5, difference
+        assert difference["detail"]["place"] == place_, difference
+
+
+def test_a_region_without_elements_expects_nothing(image: HeapImage) -> None:
+    image.reset()
+    empty = image.claim("empty", 1024, 0, torch.int32)
+    assert empty.stop == 1024 and image.regions == (empty,)
+    assert image.difference() is None
+    image.arena[1024] ^= 1
+    difference = image.difference()
+    assert difference is not None and difference["detail"]["place"] == "after", "no lane is there to be switched off"
+
+
+def test_the_comparison_of_a_gpus_heap_reads_a_new_copy_each_time(image: HeapImage) -> None:
+    image.reset()
+    image._here = torch.empty_like(image.arena)  # as for an arena that is not on the CPU
+    assert image.difference() is None
+    image.arena[5000] ^= 1
+    difference = image.difference()
+    assert difference is not None and difference["index"] == 5000
 
 
 @pytest.mark.parametrize(
@@ -126,6 +207,7 @@ def test_starts_leave_guards(image: HeapImage) -> None:
     image.reset()
     for i, start in enumerate(starts(0, [100, 1, 0, 300], align=64)):
         image.claim(f"region {i}", start, [100, 1, 0, 300][i], torch.uint8)
+    assert starts(100, [1000, 1]) == [1024, 3072], "aligned to 1024 bytes, where nothing else is requested"
 
 
 @pytest.mark.parametrize(
@@ -163,6 +245,16 @@ def test_bytes_are_shown_where_values_print_alike(
     image.tensor(region).view(torch.uint8).copy_(one.view(torch.uint8))
     different = image.difference()
     assert different is not None and different["more"] == f"1 of 1 elements are wrong{clause}", different
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(None, None), (np.int64(3), 3), (np.float32(0.5), 0.5), (True, True), ("x", "x"), ((1, 2), "(1, 2)")],
+)
+def test_a_difference_is_plain_data(value: object, plain: object) -> None:
+    entry = difference("tensor", got=value, wanted=value)
+    assert (entry["got"], entry["wanted"]) == (plain, plain) and type(entry["got"]) is type(plain)
+    assert "detail" not in entry
 
 
 def test_equal_nans_are_equal() -> None:

@@ -176,3 +176,59 @@ def test_sums_are_exact_in_every_order() -> None:
         assert float(largest) == total and float(largest - 1) == total - 1, (
             f"{dtype}: {total} and its neighbour are exact"
         )
+
+
+def added(*operations: tuple[int, int, int], start: tuple[int, ...] = (10, 50), final: tuple[int, ...]) -> dict | None:
+    """Explain int32 additions (cell, value, old value) to cells of rank 3: operation i is lane 4 * i of rank i."""
+    cell, value, old = (np.array(column, dtype=np.int64) for column in zip(*operations, strict=True))
+    number = np.arange(len(operations))
+    history = AtomicHistory(cell, value, value, old, number, 4 * number)
+    return explain("add", "int32", np.array(start), np.array(final), history, rank=3)
+
+
+def test_the_second_operation_with_an_old_value_is_named() -> None:
+    assert added((0, 1, 10), (1, 5, 50), (0, 2, 11), final=(13, 55)) is None
+    difference = added((0, 1, 10), (1, 5, 50), (0, 2, 10), final=(12, 55))
+    assert difference is not None and (difference["rank"], difference["index"], difference["got"]) == (2, 8, 10)
+    assert difference["what"] == "old value returned to rank 2 for cell 0 of rank 3"
+    assert difference["wanted"] == "an old value that no other operation on this cell returned"
+    assert difference["more"] == "its operand was 2"
+
+
+def test_an_operation_that_no_other_one_leads_to_is_named() -> None:
+    difference = added((0, 1, 10), (1, 5, 50), (0, 2, 12), final=(14, 55))
+    assert difference is not None and (difference["rank"], difference["index"], difference["got"]) == (2, 8, 12)
+    assert difference["wanted"] == "the initial value, or the result of another operation"
+
+
+def test_a_wrong_final_value_is_named_with_the_chain_that_should_lead_to_it() -> None:
+    difference = added((0, 1, 10), (1, 5, 50), (0, 2, 11), final=(13, 56))
+    assert difference is not None and (difference["rank"], difference["index"], difference["got"]) == (3, 1, 56)
+    assert difference["what"] == "cell 1 of rank 3 after 1 operations that changed it"
+    assert difference["more"] == "it started at 50; old values returned: [50]"
+
+
+def test_an_operation_that_changed_nothing_returned_a_value_of_its_own_cell() -> None:
+    assert added((0, 1, 10), (1, 0, 50), (0, 0, 11), final=(11, 50)) is None, "the result of another operation"
+    for old in (12, 50):
+        difference = added((0, 1, 10), (1, 0, 50), (0, 0, old), final=(11, 50))
+        assert difference is not None and (difference["rank"], difference["got"]) == (2, old)
+        assert difference["wanted"] == "a value that the cell held at some time"
+
+
+def test_equal_values_of_different_cells_are_different_states() -> None:
+    assert added((0, 1, 10), (1, 1, 10), start=(10, 10), final=(11, 11)) is None
+    assert added((0, 1, 10), (1, 1, 11), start=(10, 10), final=(11, 12)), "cell 1 never held 11"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33])
+def test_chains_of_every_length_are_followed_to_their_end(count: int) -> None:
+    chain = [(0, 1, 10 + i) for i in range(count)]
+    assert added(*reversed(chain), final=(10 + count, 50)) is None
+    assert added(*reversed(chain), final=(9 + count, 50)), "the last addition is lost"
+
+
+def test_sums_wrap_as_the_type_does() -> None:
+    largest = 2**31 - 1
+    assert added((0, 1, largest), (0, 1, -(2**31)), start=(largest, 0), final=(1 - 2**31, 0)) is None
+    assert added((0, 1, largest), start=(largest, 0), final=(largest + 1, 0))

@@ -90,7 +90,14 @@ def test_an_element_that_the_mask_switches_off_is_named_as_such():
 
 @pytest.mark.parametrize(
     ("lanes", "offset", "place", "element"),
-    [(COUNT + 4, 4 * COUNT, "masked", COUNT), (0, 4 * COUNT, "after", COUNT), (0, -4, "before", -1)],
+    [
+        (COUNT + 4, 4 * COUNT, "masked", COUNT),
+        (COUNT + 1, 4 * COUNT, "masked", COUNT),
+        (COUNT + 1, 4 * COUNT + 4, "after", COUNT + 1),
+        (0, 4 * COUNT, "after", COUNT),
+        (0, -4, "before", -1),
+        (COUNT + 4, -4, "before", -1),
+    ],
 )
 def test_a_write_next_to_a_region_is_attributed_to_it(lanes, offset, place, element):
     send("int32")
@@ -107,7 +114,26 @@ def test_a_write_outside_of_every_region_has_no_region():
     image.fill(slot, send("int32")[0])
     image.arena[3000:3004] = 0
     detail = image.difference()["detail"]
-    assert (detail["place"], detail["region"]) == ("outside", "")
+    assert (detail["place"], detail["region"], detail["byte"]) == ("outside", "", 3000)
+    assert (detail["wrong"], detail["of"], detail["bytes"]) == (4, 4096, True)
+    assert (detail["got"], detail["wanted"]) == ({"kind": "zero"}, {"kind": "unwritten", "rank": 1, "byte": 3000})
+
+
+def test_a_write_outside_is_traced_to_its_payload_by_the_type_of_the_last_region():
+    image, slot = image_of("int32")
+    image.claim("bytes", 512, 4, torch.int64)
+    image.claim("last", 2048, 4, torch.int32)
+    image.fill(slot, send("int32")[0])
+    image.arena[3000:3016] = send("int32")[2][9:13].view(torch.uint8)
+    got = image.difference()["detail"]["got"]
+    assert (got["rank"], got["element"]) == (2, 9)
+
+
+def test_a_write_before_any_region_is_claimed_has_no_known_origin():
+    image = HeapImage(torch.zeros(4096, dtype=torch.uint8), 1)
+    image.reset()
+    image.arena[3000] ^= 1
+    assert image.difference()["detail"]["got"] == {"kind": "unknown"}
 
 
 def test_a_tensor_that_kept_its_content_was_never_written():
@@ -134,4 +160,21 @@ def test_a_reduction_without_a_part_names_the_member(op, dtype):
     wrong = torch.nonzero(whole != lacking).flatten()[0]
     got, wanted = of_reduction(lacking[wrong].reshape(1), whole[wrong].reshape(1))
     assert (got, wanted) == ({"kind": "reduction", "without": 1}, {"kind": "reduction"})
+    REDUCTIONS.clear()
+
+
+def test_a_reduction_without_a_part_is_named_in_a_tensor_and_on_the_heap():
+    REDUCTIONS.clear()
+    parts = [contribution("sum", "int32", COUNT, member=member, members=RANKS) for member in range(RANKS)]
+    whole = functools.reduce(torch.add, parts)
+    got = whole.clone()
+    got[3] -= parts[1][3]
+    wanted = {"kind": "reduction", "without": 1}, {"kind": "reduction"}
+    detail = first_difference("output", got, whole, rank=0)["detail"]
+    assert (detail["got"], detail["wanted"]) == wanted
+    image, slot = image_of("int32")
+    image.expect(slot, whole)
+    image.tensor(slot).copy_(got)
+    detail = image.difference()["detail"]
+    assert (detail["got"], detail["wanted"], detail["element"]) == (*wanted, 3)
     REDUCTIONS.clear()

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from harness.cases import payload
-from harness.oracles import broadcast, exchange, gathered, reduced, scattered, swapped
+from harness.oracles import bool_all, broadcast, exchange, gathered, reduced, scattered, swapped
 from harness.ranks import RankGroup
 
 RANKS = 3
@@ -70,8 +70,10 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
         return {}
     members = dist.get_process_group_ranks(handle)
     mine = torch.tensor([[10 * rank + 1, 10 * rank + 2], [10 * rank + 3, 10 * rank + 4]], dtype=torch.int16)
+    wide = torch.arange(100 * rank, 100 * rank + 8, dtype=torch.int16).view(2, 4)
     return {
         "members": members,
+        "wide blocks": swapped(wide, handle, 2).tolist(),
         "gathered": gathered(mine, handle, 2).tolist(),
         "swapped": swapped(mine, handle, 2).tolist(),
         "broadcast": broadcast(mine, 2, handle).tolist(),
@@ -79,6 +81,13 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
         **{op: reduced(mine[:1], op, handle, 2).tolist() for op in ("sum", "product", "min", "band", "bxor")},
         "wide": reduced(mine[:1].float(), "product", handle, 2).tolist(),
     }
+
+
+def kept(env: dict, dtype: str) -> tuple[list, bool, bool]:
+    """Return this rank's values after their reduction, and whether all ranks agree on two conditions."""
+    values = torch.full((3,), env["rank"] + 1, dtype=getattr(torch, dtype))
+    reduced(values, "sum")
+    return values.tolist(), bool_all(True), bool_all(env["rank"] != 1)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +112,13 @@ def test_exchange_takes_a_payload_per_receiver(group: RankGroup) -> None:
     assert group.call(f"{__name__}:several") == [{2: [20, 20]}, {0: [1, 1]}, {0: [2, 2]}], "each receiver its own"
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int16", "float32", "float16"])
+def test_references_leave_their_arguments_as_they_are(group: RankGroup, dtype: str) -> None:
+    for rank, (values, always, not_on_one) in enumerate(group.call(f"{__name__}:kept", dtype)):
+        assert values == [rank + 1] * 3, "the input of the library under test"
+        assert (always, not_on_one) == (True, False)
+
+
 def test_references_of_a_group(group: RankGroup) -> None:
     first, outside, last = group.call(f"{__name__}:in_a_group")
     assert outside == {}
@@ -113,6 +129,8 @@ def test_references_of_a_group(group: RankGroup) -> None:
         assert got["members"] == order
         assert got["gathered"] == [row for member in order for row in rows[member]]
         assert got["swapped"] == [[rows[member][row][place] for member in order] for row in range(2)]
+        starts = [[100 * member + 4 * row + 2 * place for member in order] for row in range(2)]
+        assert got["wide blocks"] == [[value for start in row for value in (start, start + 1)] for row in starts]
         assert got["broadcast"] == rows[2]
         assert got["scattered"] == [rows[0][place]]
         assert (got["sum"], got["product"], got["min"]) == ([[22, 24]], [[21, 44]], [[1, 2]])

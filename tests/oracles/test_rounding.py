@@ -65,3 +65,17 @@ def test_the_example():
     for right in (1.0, 1.0 + 2.0**-23):
         assert sum_error(torch.tensor([right]), parts) <= 1
     assert sum_error(torch.tensor([1.0 + 2.0**-21]), parts) > 1
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(torch.float32, 24), (torch.float64, 53)])
+def test_the_error_is_a_multiple_of_what_rounding_allows(dtype, digits):
+    """Two additions, and half a unit of the exact sum: 3 times 2^-24 for the sum of 1 and 1, in float32."""
+    parts = torch.ones(2, 1, dtype=dtype)
+    got = torch.tensor([2.0 + 2.0 ** (2 - digits)], dtype=dtype)
+    assert sum_error(got, parts) == pytest.approx(4 / (2 * 2 + 2), rel=1e-9)
+
+
+def test_sums_of_16_bits_are_added_in_float32_and_rounded_once():
+    parts = torch.ones(2, 1, dtype=torch.float16)
+    got = torch.tensor([2.0 + 2.0**-9], dtype=torch.float16)
+    assert sum_error(got, parts) == pytest.approx(2.0**-9 / (2 * 2 * 2.0**-24 + 2 * 2.0**-11), rel=1e-9)

@@ -77,6 +77,7 @@ NAMED = {
     ("fixtures/repeat.py", "command_line"): "printed, in the command that repeats a case",
     ("mutants/planting.py", "iris_under_test"): "the folder of the library that mutants are copies of",
     ("mutants/matrix.py", "iris_under_test"): "a matrix holds a hash of the package's files",
+    ("mutants/matrix.py", "command_line"): "a matrix holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "command_line"): "evidence holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "conformance"): "evidence holds a hash of the package's files",
     ("harness/evidence/circumstances.py", "fixtures"): "evidence holds a hash of the package's files",

@@ -36,7 +36,7 @@ def unordered(program: Program, scope: Scope, *, releases: bool, acquires: bool)
     lacks = list(_unreleased(program, atomics, scope)) if releases else []
     if acquires:
         lacks += _unacquired(program, atomics, scope)
-    if releases and acquires and _is_split(atomics, lacks):
+    if _is_split(atomics, lacks):
         return []
     return sorted(lacks, key=lambda lack: (lack.lack in ("write-back", "invalidation"), lack.atomic.line))
 
@@ -60,7 +60,7 @@ def _is_split(atomics: list[Step], lacks: list[Unordered]) -> bool:
 
 def _unreleased(program: Program, atomics: list[Step], scope: Scope) -> Iterator[Unordered]:
     def through(step: Step, state: State) -> State:
-        if step.releases and covers(step.releases, scope):
+        if covers(step.releases, scope):
             state = frozenset({("fence", _START)})
         if step.waits:
             state = frozenset(one for one in state if one[0] != "fence")
@@ -78,7 +78,7 @@ def _unacquired(program: Program, atomics: list[Step], scope: Scope) -> Iterator
     def through(step: Step, state: State) -> State:
         if step.waits:
             state = frozenset(("complete", atomic) for _, atomic in state)
-        if step.acquires and covers(step.acquires, scope):
+        if covers(step.acquires, scope):
             state = frozenset(one for one in state if one[0] != "complete")
             hasty.update(atomic for _, atomic in state)
         if step.access == "atomic":

@@ -47,7 +47,7 @@ def unreleased(
     ignored = {*flags, *besides}
 
     def through(step: Step, state: State) -> State:
-        if step.releases and covers(step.releases, scope):
+        if covers(step.releases, scope):
             state = _written_back(state, program.needs_waits)
         if step.waits:
             state = frozenset(one for one in state if one[0] not in ("wait", "fence", "their fence"))
@@ -93,7 +93,7 @@ def _written_back(state: State, needs_waits: bool) -> State:
 
 
 def _lack(kind: str) -> Lack:
-    if kind == "their fence" or kind == "fence":
+    if kind == "fence":  # an access with "their fence" has this one too
         return "wait for the write-back"
     if kind.startswith("their"):
         return "other wavefronts"
@@ -109,7 +109,7 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
     def through(step: Step, state: State) -> State:
         if step in polls:
             state |= {("poll", step)}
-        if step.acquires and covers(step.acquires, scope):
+        if covers(step.acquires, scope):
             state = frozenset()
         return state
 

@@ -41,12 +41,11 @@ def retries(program: Program) -> list[Step]:
 def _waits(program: Program) -> Iterator[tuple[frozenset[int], Spin]]:
     inner: set[frozenset[int]] = set()
     for loop in program.loops:
-        if any(other < loop for other in inner):
+        if any(map(loop.issuperset, inner)):
             continue  # it repeats a wait, and does something else besides
         steps = [step for block in sorted(loop) for step in program.blocks[block]]
         accesses = [step for step in steps if step.access]
-        deciding = _deciding(program, loop)
-        if accesses and all(step in deciding for step in accesses):
+        if accesses and all(_decides(program, loop, access) for access in accesses):
             inner.add(loop)
             alike = {(step.frames, step.width) for step in accesses if step.access == "load" and step.frames}
             first = [
@@ -83,11 +82,7 @@ def _conditions(program: Program, loop: frozenset[int]) -> list[Step]:
     ]  # fmt: skip
 
 
-def _deciding(program: Program, loop: frozenset[int]) -> set[Step]:
-    """Return the accesses of a loop whose result reaches one of its branches."""
-    accesses = [step for block in loop for step in program.blocks[block] if step.access and step.writes]
-    return {
-        access
-        for access in accesses
-        if any(reaching(program, access, branch, loop) & branch.reads for branch in _conditions(program, loop))
-    }
+def _decides(program: Program, loop: frozenset[int], access: Step) -> bool:
+    """Return whether the result of an access of the loop reaches one of its branches."""
+    branches = _conditions(program, loop)
+    return any(reaching(program, access, branch, loop) & branch.reads for branch in branches)
