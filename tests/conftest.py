@@ -46,6 +46,20 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Have no search for garbage visit what earlier modules left, or what a test has unfrozen.
+
+    Else each search takes longer than the last one: they took a third of the time of all tests.
+    """
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path or not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()
+
+
 def pytest_unconfigure():
     gc.unfreeze()  # else Triton's bindings report at the interpreter's end that they were leaked
 
