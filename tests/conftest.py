@@ -36,17 +36,6 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """Have no search for garbage visit what is imported and collected, of which none is ever garbage."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """Have no search for garbage visit what earlier modules left, or what a test has unfrozen.
 
@@ -58,10 +47,6 @@ def pytest_runtest_protocol(item, nextitem):
         if nextitem is None or nextitem.path != item.path or not gc.get_freeze_count():
             gc.collect()
             gc.freeze()
-
-
-def pytest_unconfigure():
-    gc.unfreeze()  # else Triton's bindings report at the interpreter's end that they were leaked
 
 
 @pytest.fixture
