@@ -12,7 +12,8 @@ OUTPUT ?= out/certify
 JOBS   ?= 4
 GROUPS ?= 2
 TIMEOUT ?= 600
-PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ci.txt
+#: Python compiles a module when it is first imported: most of those that pip installs never are.
+PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help certify test test-ci test-nightly check docs clean
@@ -78,3 +79,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the documentation tools into $(VENV)"
 	@$(PIP_INSTALL) -e '.[docs]'
 	@touch $@
+
+#: What CI needs, at once: every run of pip builds the package and resolves all requirements again.
+$(VENV)/.installed-ci: $(VENV)/.created pyproject.toml constraints-ci.txt
+	@echo "Installing everything into $(VENV)"
+	@$(PIP_INSTALL) -e '.[dev,docs]'
+	@touch $(VENV)/.installed
+	@touch $(VENV)/.installed-dev $(VENV)/.installed-docs $@
