@@ -145,10 +145,17 @@ def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
 
     ``is_own``: the library promises to keep all of it, see ``promises``.
     """
-    lines = [line for code in codes for line in (*_order(contract, code, is_own), *_wait_states(code))]
+    lines = [line for code in codes for line in (*flaws(contract, code, is_own), *_wait_states(code))]
     if is_own:
         lines += _promises(contract, codes)
     return list(dict.fromkeys(lines))
+
+
+def flaws(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
+    """Yield what a kernel breaks of the part of its contract that holds for every build of it: memory order, and waits
+    for loads."""
+    yield from _order(contract, code, is_own)
+    yield from (f"{code.label}: {lack}" for lack in protocol.unwaited(code.program))
 
 
 # -- memory order ------------------------------------------------------------------------------------------------------

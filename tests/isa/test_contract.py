@@ -50,6 +50,9 @@ AMD_FAULTS = {
     "no barrier before the flag": (cut(r"^\s*s_barrier\n", count=1), OTHERS, HERE),
     "barrier before the wait": (cut(rf"({WAIT})((?:.*\n)*?)(\s*s_barrier\n)", r"\3\2\1", count=1), OTHERS, HERE),
     "no invalidation": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll", AMD_FENCES),
+    "no wait for a load": (
+        cut(r"^\s*s_waitcnt lgkmcnt\(0\)\n"), "missing s_waitcnt lgkmcnt between 's_load_dword", "exchange (gfx942)",
+    ),
     "invalidation of the GPU only": (cut("inv sc0 sc1", "inv sc1"), "missing buffer_inv sc0 sc1", AMD_FENCES),
     "poll from a cache": (cut(POLL, r"\1"), "does not read at scope sys: missing sc0 sc1", AMD_FENCES),
     "poll of the GPU only": (cut(POLL, r"\1 sc1"), "missing sc0 sc1", AMD_FENCES),
