@@ -171,6 +171,11 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
         for lack in protocol.unacquired(code.program, polls, contract.scope):
             yield _missing(code, contract, lack, f"the poll {lack.flag} and the load {lack.access}")
     flags = flags_of(contract, code.program)
+    if flags and is_own:
+        word = min(flag.width for flag in flags)
+        for poll in polls:
+            if poll.width < word:
+                yield f"{code.label}: the poll {poll} reads {poll.width} bytes of a flag of {word}"
     if flags:
         yield from _of_flags(contract, code, flags, polls, is_own)
     if is_own and contract.flags:

@@ -60,6 +60,9 @@ AMD_FAULTS = {
     "poll before the loop only": (
         cut(r"(s_sleep(?:.*\n)*?)\s*global_load_dword v\d+, v.*\n", r"\1"), "reads nothing: it never ends", AMD_FENCES,
     ),
+    "poll of half a flag": (
+        cut(r"load_dword (v\d+, v\[.*\], off sc0 sc1)", r"load_ushort \1"), "reads 2 bytes of a flag of 4", AMD_FENCES,
+    ),
     "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
     "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
     "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
