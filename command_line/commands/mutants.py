@@ -36,6 +36,10 @@ from mutants.selection import FIRST, LEVELS, PLAIN, SECOND, stages_of
 EMULATED = "emulated"
 FILE, PAGE = "matrix.json", "matrix.md"
 BINARY_TESTS = "conformance/rma conformance/atomics conformance/collectives/test_all_reduce.py"
+FURTHER_TESTS = (
+    "conformance/isa/test_contract.py conformance/isa/test_order.py conformance/isa/test_remote_width.py "
+    "conformance/negative/test_masked_off_heap.py"
+)
 DEFAULT_KINDS = tuple(kind for kind in KINDS if kind != HARNESS)
 
 
@@ -99,7 +103,11 @@ def list_(kinds: Sequence[str], only: Sequence[str]) -> int:
     "--tests", default=BINARY_TESTS, show_default=True,
     help="Files and folders of tests, separated by spaces, whose kernels the binary mutants are made of.",
 )  # fmt: skip
-@click.option("--tests-like", default="", help="Of these, only tests that pytest's -k selects.")
+@click.option(
+    "--further-tests", default=FURTHER_TESTS, show_default=True,
+    help="Files and folders of tests whose calls judge those kernels too, where they launch them.",
+)  # fmt: skip
+@click.option("--tests-like", default="", help="Of --tests, only those that pytest's -k selects.")
 @click.option(
     "--output", type=PATH, default=Path("out", "mutants"), show_default=True, help="Directory of the results."
 )
@@ -163,6 +171,7 @@ class _Run:
                 self._folder,
                 targets=self._options["tests"].split(),
                 chosen=self._options["tests_like"],
+                further=self._options["further_tests"].split(),
                 sample=self._options["sample"],
                 seed=self._options["seed"],
                 only=self._only,

@@ -20,7 +20,7 @@ from mutants.binary import recorder, session
 from mutants.matrix import Result, result_of
 from mutants.mutant import BINARY, Mutant
 
-CALLS, PLAN, RESULTS, LOG = "calls.jsonl", "plan.json", "results.jsonl", "binary.log"
+PLAN, RESULTS, LOG = "plan.json", "results.jsonl", "binary.log"
 RANKS, LEVEL = 2, "gate"
 """Of the run whose calls are repeated: those that certify the library, on fewer ranks."""
 
@@ -30,6 +30,7 @@ def run_binary(
     *,
     targets: Sequence[str],
     chosen: str,
+    further: Sequence[str],
     sample: int | None,
     seed: int,
     only: Sequence[str],
@@ -41,23 +42,21 @@ def run_binary(
 ) -> None:
     """Make the mutants of the kernels that the tests ``targets`` launch, run them, and pass each result to ``take``.
 
-    ``chosen``: for pytest's -k. ``known``: ids that are not run again. ``count`` gets the number and the ids of all of
-    them. The logs are kept in ``output``. Raises UsageError if the tests do not pass without a mutant.
+    ``chosen``: for pytest's -k. ``further``: tests whose calls judge these kernels too. ``known``: ids that are not run
+    again. ``count`` gets the number and the ids of all mutants. The logs are kept in ``output``. Raises UsageError if
+    the tests do not pass without a mutant.
     """
     folder = Path(tempfile.mkdtemp(prefix="iris-harness-binary-"))
     try:
-        calls, plan, results = folder / CALLS, folder / PLAN, folder / RESULTS
-        options = ["--ranks", str(RANKS), "--level", LEVEL, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
-        options += ["-k", chosen] if chosen else []
-        options += ["-p", recorder.__name__, "--record-calls", str(calls), "--evidence", str(folder / "evidence.jsonl")]
-        status = _wait(pytest_command(targets, *options), output / "recording.log", stop, lambda: None)
-        if stop.signal is not None:
-            return
-        if status or not calls.is_file():
-            raise UsageError(
-                f"the tests do not pass without a mutant (exit status {status}): see {output}/recording.log"
-            )
-        request = {"calls": str(calls), "results": str(results), "sample": sample, "seed": seed, "only": only}
+        plan, results = folder / PLAN, folder / RESULTS
+        like = ["-k", chosen] if chosen else []
+        recorded = {}
+        for name, tests, more in (("calls", targets, like), ("further", further, [])):
+            recorded[name] = str(folder / f"{name}.jsonl")
+            _record(tests, more, Path(recorded[name]), output / f"recording-{name}.log", deadline, stop)
+            if stop.signal is not None:
+                return
+        request = {**recorded, "results": str(results), "sample": sample, "seed": seed, "only": only}
         plan.write_text(json.dumps({**request, "known": sorted(known), "deadline": deadline}), encoding="utf-8")
         results.touch()
         with results.open(encoding="utf-8") as lines:
@@ -68,6 +67,21 @@ def run_binary(
             raise UsageError(f"the session of binary mutants ended with exit status {status}: see {output / LOG}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _record(
+    targets: Sequence[str], options: Sequence[str], calls: Path, log: Path, deadline: float, stop: Stop
+) -> None:  # fmt: skip
+    """Run tests, and write their calls on the ranks to ``calls``. UsageError if they do not pass."""
+    calls.touch()
+    if not targets:
+        return
+    of_run = ["--ranks", str(RANKS), "--level", LEVEL, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
+    recording = ["-p", recorder.__name__, "--record-calls", str(calls)]
+    evidence = ["--evidence", str(calls.with_suffix(".evidence.jsonl"))]
+    status = _wait(pytest_command(targets, *of_run, *options, *recording, *evidence), log, stop, lambda: None)
+    if stop.signal is None and (status or not calls.stat().st_size):
+        raise UsageError(f"the tests do not pass without a mutant (exit status {status}): see {log}")
 
 
 class _Reader:
@@ -96,12 +110,11 @@ def _result(line: Mapping[str, Any]) -> Result:
     names = ("id", "operator", "file", "line", "column", "start", "old", "new")
     mutant = Mutant(kind=BINARY, **{name: line[name] for name in names})
     verdict = {"pass": matrix.SURVIVED, "fail": matrix.KILLED}.get(line["verdict"], matrix.ERROR)
+    times = line["seconds"], line["message"], line["cpu_seconds"]
     if verdict != matrix.KILLED:
-        return result_of(mutant, verdict, line["seconds"], line["message"])
+        return result_of(mutant, verdict, *times)
     killer = {"requirement": line["requirement"], "nodeid": line["nodeid"], "group": line["nodeid"].rpartition("::")[2]}
-    return result_of(
-        mutant, verdict, line["seconds"], line["message"], how=how_of(line["message"], line["fault"]), **killer
-    )
+    return result_of(mutant, verdict, *times, how=how_of(line["message"], line["fault"]), **killer)
 
 
 def _wait(command: Sequence[str], log: Path, stop: Stop, look: Callable[[], None]) -> int | None:

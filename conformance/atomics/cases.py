@@ -12,7 +12,8 @@ from harness.cases.registry import case_type
 @dataclass(frozen=True)
 class AtomicCase:
     """Atomics of rank r on ``cells`` cells of each rank in ``targets[r]``, with ``n`` lanes; lane i uses cell i %
-    cells.
+    cells. ``runs``: of each 64 lanes, 33, 16, 8, 4, 2 and 1 use cells 0 to 5, in no order, so that code which combines
+    the lanes of a cell has to combine every number of them; only for ops that do not need a bit for each operation.
 
     ``spt`` is the number of elements per thread; 0 is the scalar form: one operation per work-group, n work-groups.
     ``warps`` is the number of wavefronts per work-group. ``returned``: the kernel uses the old values; otherwise the
@@ -36,6 +37,7 @@ class AtomicCase:
     offset: int = 0
     high: bool = False
     form: str = "gluon"
+    runs: bool = False
 
     @property
     def block(self) -> int:

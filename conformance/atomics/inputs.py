@@ -17,6 +17,9 @@ from conformance.atomics.cases import AtomicCase
 from conformance.support.masks import kept_lanes
 from harness.cases import of_name, size_of
 
+RUNS = (33, 49, 57, 61, 63, 64)
+"""Of 64 lanes in some order, the first one after those that use cell 0, 1, ... in a case with ``runs``."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -53,7 +56,7 @@ def initial_values(case: AtomicCase, owner: int) -> NDArray[Any]:
 def inputs_of(case: AtomicCase, actor: int, target: int) -> Inputs:
     """Return the operations of ``actor`` on ``target``'s cells. Every rank can compute them for any two ranks."""
     lane = np.arange(case.n, dtype=np.int64)
-    cell = lane % case.cells
+    cell = np.searchsorted(RUNS, 37 * lane % 64, side="right") if case.runs else lane % case.cells
     actors = [rank for rank, peers in enumerate(case.targets) if target in peers]
     index = actors.index(actor)
     depth = -(-case.n // case.cells)

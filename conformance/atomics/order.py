@@ -22,6 +22,7 @@ from conformance.isa.targets import UNWAITED, excused_order_faults, lacking_orde
 from fixtures.findings import Findings
 from fixtures.worker import Env
 from harness import isa
+from harness.isa import protocol
 
 _right: set[tuple[str, str, str]] = set()
 """Listing, sem and scope of the kernels that this process has found right."""
@@ -62,11 +63,14 @@ def note_faults(findings: Findings, env: Env, case: AtomicCase, code: isa.Finger
 
 
 def faults(env: Env, case: AtomicCase, code: isa.Fingerprint, listing: str) -> list[tuple[str, Any, Any]]:
-    """Return the faults that the installed Triton has not made by itself: see ``order_faults``."""
-    return excused_order_faults(
+    """Return the faults that the installed Triton has not made by itself, see ``order_faults``; and the instructions of
+    an AMD GPU that use a register before its load is waited for."""
+    waits = protocol.unwaited(protocol.read(listing, located=False)) if code.language == "amdgcn" else []
+    order = excused_order_faults(
         code, listing, case.op, case.sem, case.scope,
         ignores_cas=lambda: triton_ignores_cas_order(env), does_not_wait=lambda: triton_does_not_wait(env),
     )  # fmt: skip
+    return [*order, *(("a wait", str(lack), "a wait between the two") for lack in waits)]
 
 
 def triton_ignores_cas_order(env: Env) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.atomics.cases import AtomicCase
+from conformance.atomics.inputs import RUNS
 from conformance.atomics.operations import ATOMICS, SCOPES, SEMS
 from conformance.support.forms import FORMS, neighbours
 from conformance.support.masks import LANES
@@ -25,6 +26,7 @@ SHAPES = ((0, 1), (1, 1), (1, 4), (2, 4))
 
 Row = Mapping[str, Any]
 _SAFE_SUM = {"fp16": 2048, "bf16": 256}
+_WITH_RUNS = ("add", "sub", "min", "max")
 _ONE_BIT = {"int32": 31, "int64": 63}
 
 
@@ -137,6 +139,9 @@ def _of_kernel(draw: st.DrawFn, ranks: int, row: Row) -> AtomicCase:
     actors = max((sum(peer in peers for peers in targets) for peer in range(ranks)), default=1)
     fewest = -(-n // max(1, contributions_per_cell(op, dtype) // max(1, actors)))
     cells = max(fewest, draw(st.sampled_from([1, 2, 3, 7, 64, max(1, n)])))
+    runs = row["combined"] and op in _WITH_RUNS and draw(st.sampled_from([True, True, True, False]))
+    if runs:
+        n, cells, mask = max(n, block), len(RUNS), "range"
     return AtomicCase(
         op=op,
         dtype=dtype,
@@ -152,4 +157,5 @@ def _of_kernel(draw: st.DrawFn, ranks: int, row: Row) -> AtomicCase:
         offset=draw(st.integers(0, 32)),
         high=draw(st.booleans()) if dtype.startswith("int") else False,
         form=row["form"],
+        runs=runs,
     )

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from conformance.collectives.cases import CollectiveCase
+from conformance.collectives.code import check_code
 from conformance.collectives.operations import ALWAYS, Inputs, described
 from fixtures.findings import Findings
 from fixtures.worker import Env
@@ -74,7 +75,8 @@ def run(env: Env, case: CollectiveCase) -> Any:
         outputs = perform(env, case, calls)
         env.settle()
         mismatch = judge(env, case, calls, outputs) or mismatch
-    return mismatch
+    party = party_of(env, case)
+    return mismatch or (check_code(env, case, party.place, party.size) if env.fault is None else None)
 
 
 def moves(ranks: int, case: CollectiveCase) -> bool:

@@ -145,10 +145,17 @@ def broken(contract: Contract, codes: list[Code], is_own: bool) -> list[str]:
 
     ``is_own``: the library promises to keep all of it, see ``promises``.
     """
-    lines = [line for code in codes for line in (*_order(contract, code, is_own), *_wait_states(code))]
+    lines = [line for code in codes for line in (*flaws(contract, code, is_own), *_wait_states(code))]
     if is_own:
         lines += _promises(contract, codes)
     return list(dict.fromkeys(lines))
+
+
+def flaws(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
+    """Yield what a kernel breaks of the part of its contract that holds for every build of it: memory order, and waits
+    for loads."""
+    yield from _order(contract, code, is_own)
+    yield from (f"{code.label}: {lack}" for lack in protocol.unwaited(code.program))
 
 
 # -- memory order ------------------------------------------------------------------------------------------------------
@@ -164,6 +171,11 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
         for lack in protocol.unacquired(code.program, polls, contract.scope):
             yield _missing(code, contract, lack, f"the poll {lack.flag} and the load {lack.access}")
     flags = flags_of(contract, code.program)
+    if flags and is_own:
+        word = min(flag.width for flag in flags)
+        for poll in polls:
+            if poll.width < word:
+                yield f"{code.label}: the poll {poll} reads {poll.width} bytes of a flag of {word}"
     if flags:
         yield from _of_flags(contract, code, flags, polls, is_own)
     if is_own and contract.flags:

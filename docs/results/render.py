@@ -86,9 +86,13 @@ def mutants_page() -> str:
         ),
         "Machine code of RMA and atomics": (
             "The library's code in the kernels of `atomic_add`, `atomic_cas` and `put` with int32, under the calls of "
-            "the profile `gate` on two ranks."
+            "the level `gate` on two ranks, and those of the further tests. The argued equivalents are in "
+            "`mutants/equivalent.toml`."
         ),
-        "Machine code of the ring all_reduce": "A sample of its kernels. Calls in weak memory ran on fresh ranks.",
+        "Machine code of the ring all_reduce": (
+            "A sample of 60 from all operators, under the calls of `test_all_reduce.py` with the level `gate` on two "
+            "ranks, of `test_turns.py`, and of `ISA-CONTRACT-001`."
+        ),
         "Harness": (
             "A sample with the seed 77, stopped before its end, on two cores that other work shared; the tests were "
             "not run on an unchanged copy. It is the third sample. The first one, with the seed 1201, had 117 mutants, "

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from conformance.support.instances import release
 from mutants.binary.operators import key_of
 
 _seen: dict[str, tuple[str, str]] = {}
@@ -47,6 +48,14 @@ def change(env: Any, payload: Mapping[str, Any]) -> None:
         return "".join(lines)
 
     _driver().rewrite = changed
+
+
+def renew(env: Any, payload: None) -> None:
+    """Replace the rank's instance of the library: memory of the new one holds no data of earlier calls."""
+    release(env.iris)
+    for name in ("snapshot", "image", "context", "iris"):
+        vars(env).pop(name, None)  # a cached property is made again at its next use
+    env.prepare()
 
 
 def leave(env: Any, payload: None) -> None:

@@ -2,13 +2,14 @@
 
     python -m mutants.binary.session PLAN
 
-PLAN is a JSON file: ``calls`` (the recorder's file), ``results`` (a file to which one JSON object is appended for each
-mutant), ``sample``, ``seed``, ``only``, ``known`` (ids to leave out), ``deadline`` (seconds of one call).
+PLAN is a JSON file: ``calls`` and ``further`` (files of the recorder: mutants are made of the kernels of the first, and
+calls of both judge them), ``results`` (a file to which one JSON object is appended for each mutant), ``sample``,
+``seed``, ``only``, ``known`` (ids to leave out), ``deadline`` (seconds of one call).
 
-A mutant is run on the calls that launch its kernel to the first that fails: first those in weak memory, on fresh ranks,
-since on warm ones the library's workspaces still hold the right data of the call without the change. After each mutant
-a call is repeated without the change: if it fails, the mutant has left the library's state wrong, and the ranks are
-replaced, so that no mutant is judged on the state of another.
+A mutant is run on all calls that launch its kernel, to the first that fails. Before its plain calls, and before those
+with a schedule of the adversary, the ranks get a new instance of the library: memory of the old one still holds the
+right data of other calls. A call that failed is repeated without the change; if it fails again, the mutant
+before has left the processes in a wrong state, and the mutant is judged on new processes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from fixtures.implementation import BUNDLED
 from fixtures.options import Options
@@ -35,9 +38,9 @@ from mutants.binary.operators import mutants_in
 from mutants.listing import is_wanted, sample
 from mutants.mutant import Mutant
 
-CALLS_LIMIT = 12
-"""Most calls that are repeated for one mutant: the first one of each test that launches its kernel, then the next
-ones of the suite."""
+_OF_ORDER = ("barrier-", "fence-", "scope-", "wait-")
+"""Operators whose mutants mostly fail with a schedule of the adversary: those calls come first. Of all others the plain
+calls come first, which take less time."""
 UNREACHED = "no recorded call executes this instruction while a lane is active"
 WEAK = "the same calls fail in weak memory, in which the suite does not run them"
 RESULTS, COUNT, LISTED = "result", "count", "ids"
@@ -56,21 +59,28 @@ class Call:
 
 
 class Session:
-    """Warm ranks, and the kernels that each recorded call launches. ``package``: see ``mutants_in``."""
+    """Warm ranks, and the kernels that each recorded call launches.
 
-    def __init__(self, group: Ranks, calls: Sequence[Call], deadline: float, package: str = "") -> None:
+    ``package``: see ``mutants_in``. ``further``: calls that judge the kernels of ``calls``, and give no kernels.
+    """
+
+    def __init__(
+        self, group: Ranks, calls: Sequence[Call], deadline: float, package: str = "", further: Sequence[Call] = ()
+    ) -> None:
         self._group = group
         self._deadline = deadline
         self._package = package
         self.listings: dict[str, tuple[str, str]] = {}
         self.launching: dict[str, list[Call]] = {}
         self._watch()
-        for call in calls:
+        for number, call in enumerate((*calls, *further)):
             if self._outcome(call).verdict is not Verdict.PASS:
                 self._watch()
                 continue  # it depended on an earlier call of its test
             for key, (name, text) in self._group.call(f"{RANKS}:launched", tuple(self.listings))[0].items():
                 if key not in self.listings:
+                    if number >= len(calls):
+                        continue
                     self.listings[key] = (name, text)
                 self.launching.setdefault(key, []).append(call)
 
@@ -80,65 +90,63 @@ class Session:
 
     def judge(self, mutant: Mutant) -> tuple[Outcome, Call | None]:
         """Return the outcome of the first call that fails with the mutant, and the call. If none fails, the outcome's
-        message has what is known about the survivor.
+        message has what is known about the survivor. HarnessError if a call fails without a mutant too.
         """
-        calls = _of_each_test(self.launching[mutant.file.rpartition("@")[2]])[:CALLS_LIMIT]
-        weak, ordinary = _parted(calls)
-        failing, outcome = self._first_failing(mutant, weak, fresh=True)
-        if failing is None:
-            failing, outcome = self._first_failing(mutant, ordinary)
-        self._restore(calls[0])
-        if failing is None:
-            outcome = Outcome(Verdict.PASS, self._explanation(mutant, calls))
-        return outcome, failing
-
-    def _first_failing(
-        self, mutant: Mutant, calls: Sequence[Call], *, fresh: bool = False
-    ) -> tuple[Call | None, Outcome]:
-        """Run calls with a mutant to the first that fails, on ``fresh`` ranks if there are any calls."""
-        if calls and fresh:
+        calls = _of_each_test(self.launching[mutant.file.rpartition("@")[2]])
+        failing, outcome = self._first_failing(mutant, calls)
+        if failing is not None and self._without_change(failing).verdict is not Verdict.PASS:
             self._replace()
-        self._change(mutant, mutant.new)
-        for call in calls:
-            if (outcome := self._outcome(call)).verdict is not Verdict.PASS:
-                return call, outcome
+            failing, outcome = self._first_failing(mutant, calls)
+            again = Outcome(Verdict.PASS) if failing is None else self._without_change(failing)
+            if again.verdict is not Verdict.PASS:
+                raise HarnessError(f"{mutant.id}: a call fails on new processes without the mutant: {again.message}")
+        return (Outcome(Verdict.PASS, self._explanation(mutant, calls)) if failing is None else outcome), failing
+
+    def _first_failing(self, mutant: Mutant, calls: Sequence[Call]) -> tuple[Call | None, Outcome]:
+        """Run the calls with a mutant to the first that fails."""
+        scheduled, plain = _parted(calls)
+        parts = (scheduled, plain) if mutant.operator.startswith(_OF_ORDER) else (plain, scheduled)
+        for part in filter(None, parts):
+            self._renew()
+            self._change(mutant, mutant.new)
+            for call in part:
+                if (outcome := self._outcome(call)).verdict is not Verdict.PASS:
+                    return call, outcome
         return None, Outcome(Verdict.PASS)
+
+    def _without_change(self, call: Call) -> Outcome:
+        """Return the outcome of a call without a change, with a new instance of the library."""
+        self._watch()
+        self._renew()
+        return self._outcome(call)
 
     def _explanation(self, mutant: Mutant, calls: Sequence[Call]) -> str:
         """Return what is known about a survivor: that no call reaches it, or that weak memory would show it."""
         if not self._reached(mutant, calls):
             return UNREACHED
         weakened = [_weakened(call, number) for number, call in enumerate(_parted(calls)[1])]
-        failing, _ = self._first_failing(mutant, weakened, fresh=True)
-        self._restore(calls[0])
-        return WEAK if failing is not None and self._outcome(failing).verdict is Verdict.PASS else ""
+        failing, _ = self._first_failing(mutant, weakened)
+        return WEAK if failing is not None and self._without_change(failing).verdict is Verdict.PASS else ""
 
     def _reached(self, mutant: Mutant, calls: Sequence[Call]) -> bool:
         """Return whether a call executes the mutant's instruction while a lane is active: a trap then ends the call."""
         probe = f"s_cbranch_execz .Lmutant\n\ts_trap 2\n.Lmutant:\n\t{mutant.old}"
+        self._renew()
         self._change(mutant, probe)
-        reached = any(self._outcome(call).verdict is not Verdict.PASS for call in calls)
-        self._restore(calls[0])
-        return reached
+        return any(self._outcome(call).verdict is not Verdict.PASS for call in calls)
 
     def _change(self, mutant: Mutant, new: str) -> None:
         key = mutant.file.rpartition("@")[2]
         self._group.call(f"{RANKS}:change", {"key": key, "line": mutant.line, "old": mutant.old, "new": new})
-
-    def _restore(self, call: Call) -> None:
-        """Remove the change; replace the ranks if ``call`` then fails."""
-        self._watch()
-        if self._outcome(call).verdict is not Verdict.PASS:
-            self._replace()
-            again = self._outcome(call)
-            if again.verdict is not Verdict.PASS:
-                raise HarnessError(f"{call.nodeid} fails on fresh ranks without a change: {again.message}")
 
     def _replace(self) -> None:
         """End the ranks: the next call starts fresh ones."""
         with contextlib.suppress(CaseFailed):
             self._group.call(f"{RANKS}:leave", None)
         self._watch()
+
+    def _renew(self) -> None:
+        self._group.call(f"{RANKS}:renew", None)
 
     def _watch(self) -> None:
         self._group.call(f"{RANKS}:watch", None)
@@ -160,7 +168,7 @@ def _of_each_test(calls: Sequence[Call]) -> list[Call]:
 
 
 def _parted(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Return the calls in weak memory, and the others."""
+    """Return the calls with a schedule of the adversary, and the others."""
     weak = [call for call in calls if adversary.KEY in (call.payload["case"] or {})]
     return weak, [call for call in calls if call not in weak]
 
@@ -179,10 +187,11 @@ def main(plan: Path) -> int:
     """Run the session that the file ``plan`` describes, and return the exit status."""
     options = json.loads(plan.read_text(encoding="utf-8"))
     results = Path(options["results"])
-    calls = [Call(**json.loads(line)) for line in Path(options["calls"]).read_text(encoding="utf-8").splitlines()]
+    calls, further = _calls(options["calls"]), _calls(options["further"])
     for count in sorted({call.ranks for call in calls}):
         with _group(count) as group:
-            session = Session(group, [call for call in calls if call.ranks == count], options["deadline"], BUNDLED)
+            chosen, judging = ([call for call in each if call.ranks == count] for each in (calls, further))
+            session = Session(group, chosen, options["deadline"], BUNDLED, judging)
             mutants = session.mutants()
             _append(results, {COUNT: len(mutants), LISTED: [mutant.id for mutant in mutants]})
             known = set(options["known"])
@@ -193,15 +202,29 @@ def main(plan: Path) -> int:
     return 0
 
 
+def _calls(path: str) -> list[Call]:
+    return [Call(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
 def _result(session: Session, mutant: Mutant) -> dict[str, Any]:
-    started = time.monotonic()
+    started, used = time.monotonic(), _cpu_seconds()
     outcome, call = session.judge(mutant)
     facts = {
         name: getattr(mutant, name) for name in ("id", "operator", "file", "line", "column", "start", "old", "new")
     }
     killer = {} if call is None else {"requirement": call.requirement, "nodeid": call.nodeid, "fault": outcome.fault}
-    seconds = time.monotonic() - started
-    return {**facts, **killer, "verdict": str(outcome.verdict), "message": outcome.message, "seconds": seconds}
+    times = {"seconds": time.monotonic() - started, "cpu_seconds": _cpu_seconds() - used}
+    return {**facts, **killer, "verdict": str(outcome.verdict), "message": outcome.message, **times}
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and all below it so far, with those that have ended and were reaped."""
+    total = 0.0
+    myself = psutil.Process()
+    for process in (myself, *myself.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # its parent has reaped it in the meantime, and counts it
+            total += sum(process.cpu_times()[:4])  # user and system, and those of reaped children
+    return total
 
 
 @contextlib.contextmanager

@@ -50,12 +50,18 @@ AMD_FAULTS = {
     "no barrier before the flag": (cut(r"^\s*s_barrier\n", count=1), OTHERS, HERE),
     "barrier before the wait": (cut(rf"({WAIT})((?:.*\n)*?)(\s*s_barrier\n)", r"\3\2\1", count=1), OTHERS, HERE),
     "no invalidation": (cut(r"^\s*buffer_inv.*\n"), "missing buffer_inv sc0 sc1 between the poll", AMD_FENCES),
+    "no wait for a load": (
+        cut(r"^\s*s_waitcnt lgkmcnt\(0\)\n"), "missing s_waitcnt lgkmcnt between 's_load_dword", "exchange (gfx942)",
+    ),
     "invalidation of the GPU only": (cut("inv sc0 sc1", "inv sc1"), "missing buffer_inv sc0 sc1", AMD_FENCES),
     "poll from a cache": (cut(POLL, r"\1"), "does not read at scope sys: missing sc0 sc1", AMD_FENCES),
     "poll of the GPU only": (cut(POLL, r"\1 sc1"), "missing sc0 sc1", AMD_FENCES),
     "poll with a hint only": (cut(POLL, r"\1 nt"), "missing sc0 sc1", AMD_FENCES),
     "poll before the loop only": (
         cut(r"(s_sleep(?:.*\n)*?)\s*global_load_dword v\d+, v.*\n", r"\1"), "reads nothing: it never ends", AMD_FENCES,
+    ),
+    "poll of half a flag": (
+        cut(r"load_dword (v\d+, v\[.*\], off sc0 sc1)", r"load_ushort \1"), "reads 2 bytes of a flag of 4", AMD_FENCES,
     ),
     "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
     "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),

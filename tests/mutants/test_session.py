@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness import adversary
+from harness.errors import HarnessError
 from harness.evidence import Verdict
 from mutants.binary import session
 from mutants.binary.operators import key_of, mutants_in
 from mutants.binary.session import Call, Session
 
-LISTING = "put:\n\ts_barrier\n\ts_waitcnt vmcnt(0)\n\ts_endpgm\n.Lfunc_end0:\n"
-BARRIER, WAIT = mutants_in("put", LISTING)
+LISTING = "put:\n\ts_barrier\n\ts_waitcnt vmcnt(0)\n\ts_sub_u32 s0, s1, s2\n\ts_endpgm\n.Lfunc_end0:\n"
+BARRIER, WAIT, SWAPPED = mutants_in("put", LISTING)
 
 
 def call(name: str, memory: str | None = None) -> Call:
@@ -19,12 +22,14 @@ def call(name: str, memory: str | None = None) -> Call:
 
 class Ranks:
     """Stand-in for a rank group. ``fails(new, case)`` returns whether a case fails while an instruction is ``new``;
-    ``spoils``: an instruction that leaves wrong state behind, until the ranks are replaced.
+    ``spoils``: an instruction that leaves wrong state behind, until the ranks are replaced. ``renewed``: how often they
+    had a new instance of the library. ``made``: the instruction of each call.
     """
 
     def __init__(self, fails=lambda new, case: False, spoils: str = "") -> None:
         self.fails, self.spoils = fails, spoils
-        self.new, self.spoiled, self.replaced = "", False, 0
+        self.new, self.spoiled, self.replaced, self.renewed = "", False, 0, 0
+        self.made: list[str] = []
 
     def call(self, target, payload=None, deadline=30.0):
         name = target.rpartition(":")[2]
@@ -32,11 +37,14 @@ class Ranks:
             self.new = ""
         elif name == "change":
             self.new = payload["new"]
+        elif name == "renew":
+            self.renewed += 1
         elif name == "leave":
             self.replaced, self.spoiled = self.replaced + 1, False
         elif name == "launched":
             return [{key_of(LISTING): ("put", LISTING)}]
         else:
+            self.made.append(self.new)
             self.spoiled = self.spoiled or (self.new != "" and self.new == self.spoils)
             wrong = self.spoiled or (self.new != "" and self.fails(self.new, payload["case"]))
             difference = {"what": "slot", "rank": 0, "index": 1, "got": 1, "wanted": 2} if wrong else None
@@ -45,12 +53,12 @@ class Ranks:
         return None
 
 
-def started(ranks: Ranks, *calls: Call) -> Session:
-    return Session(ranks, calls, 10.0)
+def started(ranks: Ranks, *calls: Call, further: tuple[Call, ...] = ()) -> Session:
+    return Session(ranks, calls, 10.0, further=further)
 
 
 def test_the_kernels_of_the_calls_give_the_mutants():
-    assert started(Ranks(), call("one")).mutants() == [BARRIER, WAIT]
+    assert started(Ranks(), call("one")).mutants() == [BARRIER, WAIT, SWAPPED]
 
 
 def test_the_first_failing_call_kills():
@@ -59,12 +67,21 @@ def test_the_first_failing_call_kills():
     assert outcome.verdict is Verdict.FAIL and killer.nodeid == "test_put.py::two" and ranks.new == ""
 
 
+def test_a_kill_is_repeated_without_the_mutant():
+    ranks = Ranks(lambda new, case: True)
+    session_ = started(ranks, call("one"))
+    ranks.made.clear()
+    assert session_.judge(WAIT)[0].verdict is Verdict.FAIL
+    assert ranks.made == ["s_nop 0", ""] and (ranks.renewed, ranks.replaced) == (2, 0)
+
+
 def test_a_mutant_that_spoils_the_state_costs_the_ranks():
     ranks = Ranks(spoils="s_nop 0")
     session_ = started(ranks, call("one"))
-    assert session_.judge(WAIT)[0].verdict is Verdict.FAIL and ranks.replaced == 1
-    ranks.spoils = ""
-    assert session_.judge(BARRIER)[0].verdict is Verdict.PASS, "judged on fresh ranks"
+    with pytest.raises(HarnessError, match="fails on new processes without the mutant"):
+        session_.judge(WAIT)  # it spoils new ranks too
+    ranks.spoils, ranks.spoiled, ranks.replaced = "", True, 0
+    assert session_.judge(BARRIER)[0].verdict is Verdict.PASS and ranks.replaced == 1, "judged again on new ranks"
 
 
 def test_a_survivor_that_no_call_reaches_is_explained():
@@ -78,16 +95,26 @@ def test_a_survivor_that_weak_memory_would_show_is_explained():
     assert killer is None and outcome.message == session.WEAK
 
 
-def test_calls_in_weak_memory_come_first_on_fresh_ranks():
+@pytest.mark.parametrize(("mutant", "expected"), [(WAIT, ["weak", "plain"]), (SWAPPED, ["plain", "weak"])])
+def test_calls_with_a_schedule_come_first_where_order_is_at_stake(mutant, expected):
     order = []
-    ranks = Ranks(lambda new, case: order.append((case["fields"]["name"], ranks.replaced)) or False)
-    started(ranks, call("plain"), call("weak", "lazy:7")).judge(WAIT)
-    assert order[:2] == [("weak", 1), ("plain", 1)]
+    ranks = Ranks(lambda new, case: order.append((case["fields"]["name"], ranks.renewed)) or False)
+    started(ranks, call("plain"), call("weak", "lazy:7")).judge(mutant)
+    assert [name for name, _ in order[:2]] == expected
+    assert [renewed for _, renewed in order[:2]] == [1, 2], "each part has a new instance of the library"
 
 
-def test_each_test_has_a_call_among_those_that_are_repeated():
+def test_all_calls_are_repeated_the_first_of_each_test_first():
     order = []
     ranks = Ranks(lambda new, case: order.append(case["fields"]["name"]) or False)
-    calls = [*(call("one") for _ in range(session.CALLS_LIMIT)), call("two")]
-    started(ranks, *calls).judge(WAIT)
-    assert order[:3] == ["one", "two", "one"]
+    started(ranks, *(call("one") for _ in range(20)), call("two")).judge(WAIT)
+    assert order[:21] == ["one", "two", *["one"] * 19]
+
+
+def test_further_calls_judge_and_give_no_mutants():
+    ranks = Ranks(lambda new, case: case["fields"]["name"] == "other")
+    session_ = started(ranks, call("one"), further=(call("other"),))
+    assert session_.mutants() == [BARRIER, WAIT, SWAPPED]
+    outcome, killer = session_.judge(WAIT)
+    assert outcome.verdict is Verdict.FAIL and killer.nodeid == "test_put.py::other"
+    assert Session(ranks, [], 10.0, further=[call("other")]).mutants() == []

@@ -4,6 +4,7 @@
     for spin in spins(program): print(spin.polls, spin.sleeps)
     unreleased(program, flags, "sys")                      # flags that earlier stores may overtake
     unacquired(program, polls, "sys")                      # loads that may be older than the flag
+    unwaited(program)                                      # registers used before their load is complete
 
 A *spin* is a loop in which every access to global memory decides whether the loop goes on. A *poll* is such an access.
 A *flag* is a word by which a program announces to another one that something is complete. Both are found in the
@@ -16,6 +17,7 @@ from harness.isa.protocol.order import Overtaken, unacquired, unreleased
 from harness.isa.protocol.program import Program, Scope, Step, covers
 from harness.isa.protocol.reading import read
 from harness.isa.protocol.spins import Spin, retries, spins
+from harness.isa.protocol.waits import Unwaited, unwaited
 
 __all__ = [
     "MISSING",
@@ -25,6 +27,7 @@ __all__ = [
     "Spin",
     "Step",
     "Unordered",
+    "Unwaited",
     "covers",
     "read",
     "retries",
@@ -32,4 +35,5 @@ __all__ = [
     "unacquired",
     "unordered",
     "unreleased",
+    "unwaited",
 ]

@@ -94,7 +94,8 @@ def _step(i: Instruction, where: Where) -> Step:
 def _access(i: Instruction, text: str, form: AccessForm, where: Where, bits: frozenset[str]) -> Step:
     """Return the step of a vector access. ``sc0`` of an atomic is not a scope: it returns the old value."""
     registers = [_registers(part) for part in _operands(i.operands)]
-    returns = form.kind == "load" or (form.kind == "atomic" and "sc0" in bits)
+    into_lds = i.operands.endswith(" lds") or "_lds_" in i.mnemonic  # such a load has no register for its result
+    returns = (form.kind == "load" and not into_lds) or (form.kind == "atomic" and "sc0" in bits)
     # global_store ADDRESS, DATA, BASE; buffer_store DATA, OFFSET, RESOURCE, BASE; a result comes first.
     place = None if form.kind == "load" else int(form.space != "buffer") + int(returns and form.space != "buffer")
     data = frozenset[str]() if place is None else registers[place]

@@ -1,0 +1,45 @@
+"""Every build of a collective's kernel is read: ``conformance.collectives.code``."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from conformance.collectives.cases import CollectiveCase
+from conformance.collectives.code import check_code
+from conformance.isa.contract import contracts
+from tests.isa.protocol_kernels import exchange, listing
+
+CASE = CollectiveCase(op="all_gather")
+
+
+def environment(text, device="emulated"):
+    """Return a stand-in for the environment of a rank that has launched a kernel with this listing."""
+    launch = SimpleNamespace(kernel="exchange", listing=text)
+    return SimpleNamespace(
+        rank=0, device=SimpleNamespace(name=device), implementation="iris_under_test", launches=lambda: [launch]
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "missing"),
+    [("buffer_wbl2 sc0 sc1", "missing buffer_wbl2 sc0 sc1"), ("s_waitcnt lgkmcnt(0)", "missing s_waitcnt lgkmcnt")],
+)
+def test_a_planted_fault_is_found_by_one_member(old, missing):
+    text = listing(exchange, "gfx942")
+    assert contracts()["all_gather"].flags, "the contract is about flags"
+    assert [check_code(environment(text), CASE, place, 2) for place in range(2)] == [None, None]
+    faulty = text.replace(old, "s_nop 0")
+    findings = [check_code(environment(faulty), CASE, place, 2) for place in range(2)]
+    assert findings.count(None) == 1
+    [fault] = filter(None, findings)
+    assert missing in fault["got"] and "all_gather" in fault["wanted"]
+
+
+def test_nothing_is_read_of_a_rank_without_a_call_of_a_gpu_and_of_an_open_variant():
+    faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 0")
+    assert check_code(environment(faulty), CASE, -1, 0) is None
+    assert check_code(environment(faulty, "rocm"), CASE, 0, 1) is None
+    assert check_code(environment(faulty), CollectiveCase(op="all_reduce"), 0, 1) is None
+    assert check_code(environment(faulty), CASE, 0, 1) is not None
