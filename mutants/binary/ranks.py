@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.support.instances import release
 from mutants.binary.operators import key_of
 
 _seen: dict[str, tuple[str, str]] = {}
@@ -52,6 +51,8 @@ def change(env: Any, payload: Mapping[str, Any]) -> None:
 
 def renew(env: Any, payload: None) -> None:
     """Replace the rank's instance of the library: memory of the new one holds no data of earlier calls."""
+    from conformance.support.instances import release  # it imports torch, which the command starts without
+
     release(env.iris)
     for name in ("snapshot", "image", "context", "iris"):
         vars(env).pop(name, None)  # a cached property is made again at its next use
