@@ -12,7 +12,7 @@ from typing import Any
 
 SHARPNESS: Mapping[str, Any] = {
     "changed": (
-        "one instruction of the machine code of put, atomic_add or atomic_cas of int32 on gfx942, without equivalent ones"
+        "one instruction of the machine code of put, atomic_add or atomic_cas of int32 on gfx942, without equivalents"
     ),
     "changes": 315,
     "rejected": 315,
