@@ -11,6 +11,12 @@ from mutants.planting import NAME, ROOT
 from tests import python
 
 
+def without_promises(folder: Path) -> None:
+    """Take back what the copy in ``folder`` promises about its code: only its effects are judged then, and no collective
+    fails because its code lacks a fence."""
+    (folder / NAME / "promises.py").write_text('"""None."""\n', encoding="utf-8")
+
+
 def run_suite(folder: Path, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
     """Run pytest on the conformance suite in a child process, with the copy in ``folder`` as the implementation.
 

@@ -55,7 +55,7 @@ _KINDS = ("library", "checkout")
 """What a process's runs are on copies of, by whether it is the checkout."""
 
 _OTHERS = (
-    "torch", "torch.distributed.launcher.api", "triton", "triton.experimental.gluon", "triton.backends.amd.compiler",
+    "torch", "torch.distributed.launcher.api", "triton", "triton.experimental.gluon", "triton.backends",
     "numba", "yaml", "jsonschema", "click", "cryptography.hazmat.primitives.asymmetric.ed25519", "jinja2",
     "rich.console", "scipy.stats", "msgpack", "psutil", "hypothesis.strategies", "hypothesis.database",
 )  # fmt: skip

@@ -14,11 +14,11 @@ from tests.isa.protocol_kernels import exchange, listing
 CASE = CollectiveCase(op="all_gather")
 
 
-def environment(text, device="emulated"):
+def environment(text, device="emulated", implementation="iris_under_test"):
     """Return a stand-in for the environment of a rank that has launched a kernel with this listing."""
     launch = SimpleNamespace(kernel="exchange", listing=text)
     return SimpleNamespace(
-        rank=0, device=SimpleNamespace(name=device), implementation="iris_under_test", launches=lambda: [launch]
+        rank=0, device=SimpleNamespace(name=device), implementation=implementation, launches=lambda: [launch]
     )
 
 
@@ -37,9 +37,10 @@ def test_a_planted_fault_is_found_by_one_member(old, missing):
     assert missing in fault["got"] and "all_gather" in fault["wanted"]
 
 
-def test_nothing_is_read_of_a_rank_without_a_call_of_a_gpu_and_of_an_open_variant():
+def test_nothing_is_read_of_a_rank_without_a_call_of_a_gpu_of_an_open_variant_and_of_a_library_without_promises():
     faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 0")
     assert check_code(environment(faulty), CASE, -1, 0) is None
     assert check_code(environment(faulty, "rocm"), CASE, 0, 1) is None
     assert check_code(environment(faulty), CollectiveCase(op="all_reduce"), 0, 1) is None
+    assert check_code(environment(faulty, implementation="triton"), CASE, 0, 1) is None
     assert check_code(environment(faulty), CASE, 0, 1) is not None
