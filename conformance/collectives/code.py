@@ -24,7 +24,7 @@ def check_code(env: Env, case: CollectiveCase, place: int, members: int) -> Any:
 
     All members of a collective launch the same kernels, so each member reads a share of them; ``place``: this one's.
     Nothing is read on GPUs, where it takes long, nor of a case that leaves the variant to the library, nor of a library
-    that makes no promise about its code: ISA-CONTRACT-001 alone judges what can be asked of its code.
+    that makes no promise about its code: ISA-CONTRACT-001 alone judges that, as far as others must keep a contract.
     """
     contract = contracts().get(f"{case.op} {case.protocol or case.variant}".strip())
     if env.device.name != "emulated" or contract is None or not members or not promises(env.implementation):

@@ -37,7 +37,7 @@ def test_a_planted_fault_is_found_by_one_member(old, missing):
     assert missing in fault["got"] and "all_gather" in fault["wanted"]
 
 
-def test_nothing_is_read_of_a_rank_without_a_call_of_a_gpu_of_an_open_variant_and_of_a_library_without_promises():
+def test_nothing_is_read_without_a_call_of_a_gpu_of_an_open_variant_and_of_a_library_without_promises():
     faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 0")
     assert check_code(environment(faulty), CASE, -1, 0) is None
     assert check_code(environment(faulty, "rocm"), CASE, 0, 1) is None
