@@ -12,8 +12,8 @@ from tests import python
 
 
 def without_promises(folder: Path) -> None:
-    """Take back what the copy in ``folder`` promises about its code: only the code's effects are judged then, so that no
-    collective fails because its code lacks a fence."""
+    """Take back what the copy in ``folder`` promises about its code: only the code's effects are judged then, and
+    no collective fails because its code lacks a fence."""
     (folder / NAME / "promises.py").write_text('"""None."""\n', encoding="utf-8")
 
 
