@@ -172,7 +172,7 @@ def test_every_requirement_of_the_code_holds_for_sm_90():
     judged = ("test_order", "test_remote_width", "hinted_atomics", "barrier_order", "cache_modifiers")
     summary = suite("--examples", "3", "--only", *judged, "--machine-code", "40", "--worlds", "2", "8")
     assert (summary["errors"], summary["findings"]) == ({}, {})
-    assert summary["cases"] > 300 and summary["kernels"] > 250
+    assert summary["cases"] > 250 and summary["kernels"] > 250
 
 
 @pytest.mark.nightly
