@@ -52,7 +52,7 @@ PLAIN_ASSERTIONS = "--assert=plain"
 ranks that import them themselves. A verdict on a mutant needs no explanation of a failure, and rewriting takes time."""
 
 _KINDS = ("library", "checkout")
-"""What a process's runs are on copies of, by whether it is the checkout."""
+"""What is copied for the runs of a process: the library, or for mutants of the harness the whole checkout."""
 
 _OTHERS = (
     "torch", "torch.distributed.launcher.api", "triton", "triton.experimental.gluon", "triton.backends",
@@ -358,7 +358,7 @@ def _child(parent: int, arguments: list[str], folder: Path, log: str, checkout: 
         importlib.invalidate_caches()
         foreign = _foreign(folder, names)
         if not foreign:
-            importlib.import_module(interpreters.__name__).reserve(_PER_RUN)  # a checkout's own one
+            importlib.import_module(interpreters.__name__).reserve(_PER_RUN)  # of the copied checkout
             import pytest
 
             status = int(pytest.main([*arguments, PLAIN_ASSERTIONS]))

@@ -127,7 +127,9 @@ def test_the_accesses_of_other_wavefronts_are_complete_before_the_barrier() -> N
     assert lacks(store(), written_back(), barrier(), wait(), store(**FLAG), wavefronts=4) == [
         ("store", "other wavefronts")
     ]
-    assert lacks(store(), barrier(), store(**FLAG), wavefronts=4) == [("store", "write-back")], "its own one is nearer"
+    assert lacks(store(), barrier(), store(**FLAG), wavefronts=4) == [("store", "write-back")], (
+        "its own store is nearer"
+    )
     assert lacks(store(), wait(), barrier(), written_back(), store(**FLAG), wavefronts=4) == [
         ("store", "wait for the write-back")
     ]

@@ -50,7 +50,7 @@ ENTRY_BYTES = 24
 (CONTROL, LAUNCH, STARTED, TOTAL, FIRST, STEP, IN_ROUND, FREE, FREE_COUNT, STRUCTURES) = range(40, 120, 8)
 CODE_FIELDS = 15
 
-# What native code returns to Python for. START: work-groups may start, but there is no slot, or none is left to start.
+# What native code returns to Python for. START: no work-group can start, as no slot is free or all have started.
 # ROUND_ENDED: every ready wavefront has used a turn, maybe several times. STOPPED: the current wavefront needs Python
 # for its next instruction. KERNEL_END: perform a kernel's release. LAUNCH_ENDED: the last work-group of a launch has
 # ended, with wavefront ``PREVIOUS``. FAILED: a Python function has raised an exception. PAUSE: look at signals and
