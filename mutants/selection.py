@@ -95,7 +95,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"ccl/utils\.py", "", (_stage("host", "groups"),)),
     (r"ccl/.*", "", (_MOVING, _stage("collectives"))),
     (r"host/platform/timing\.py", "", (_stage("bench"),)),
-    (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host"))),
+    (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host distributed"))),
     (r"host/tensor_\w+\.py", "", (_stage("host", "tensors or errors"),)),
     (r"host/distributed/.*", "", (_stage("distributed host", "not life"),)),
     (r"host/(device_barrier|groups)\.py", "", (_stage("host isa", "barrier or group"), _GROUPS)),

@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from command_line.mutants.checkouts import Checkouts
 from command_line.suite.process import TAIL_LINES, Suite, child_environment, ending_of, pytest_arguments
 from harness import devices, interpreters
 from harness.errors import HarnessError
@@ -69,12 +70,14 @@ class Prepared:
     """The prepared process, which is started at construction and ends with ``close``, or with this process.
 
     Use it as a context manager, in the main thread. ``folder``: where its log is kept. ``further``: modules that it
-    imports besides. ``checkout``: its runs are on copies of the checkout, else on copies of the library.
+    imports besides. ``checkout``: its runs are on copies of the checkout, those of ``checkouts``, else on copies of the
+    library.
     """
 
     def __init__(self, folder: Path, further: Sequence[str] = (), *, checkout: bool = False) -> None:
         self._ended: dict[int, tuple[int, float, list[str]]] = {}
         self._runs = 0
+        self.checkouts = Checkouts()
         self._connection, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno()), _KINDS[checkout], *further]
@@ -135,6 +138,7 @@ class Prepared:
         while self._suite.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         self._suite.__exit__(None, None, None)
+        self.checkouts.close()
 
     def __enter__(self) -> Prepared:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,7 +21,6 @@ from mutants.mutant import HARNESS, Mutant
 from mutants.selection import Stage
 
 EVIDENCE, LOG = "evidence.jsonl", "pytest.log"
-NOT_COPIED = (".git", ".venv", "out", "build", ".nox", "*.egg-info", ".*_cache", ".hypothesis")
 FAILED, REFUSED, NO_TESTS = 1, 4, 5
 """Exit statuses of pytest."""
 
@@ -36,7 +36,7 @@ class Trial:
 
     ``plain``: the stages are the plain suite. ``prepared`` returns the process that runs the stages: on copies of the
     library, or of the checkout for a harness mutant. Start the trial in the main thread, poll it until it returns a
-    result, and close it in any case: that kills its processes and removes its copy.
+    result, and close it in any case: that kills its processes, and removes its copy or gives it back.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Trial:
         self._stages = list(stages)
         self._deadline = deadline
         self._limit = limit
-        self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
+        self._folder: Path
+        self._ending = contextlib.ExitStack()
         self._suite: Run | None = None
         self._cpu_seconds = 0.0
         self._tested = False
@@ -67,10 +68,14 @@ class Trial:
         self._started = self._level_started = time.monotonic()
         try:
             if self.mutant.kind == HARNESS:
-                copy_of_project(self._folder)
+                checkouts = self._prepared().checkouts
+                self._folder = checkouts.take()
+                self._ending.callback(checkouts.give_back, self._folder)
                 path = self._folder / self.mutant.file
                 path.write_text(self.mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
             else:
+                self._folder = Path(tempfile.mkdtemp(prefix="iris-harness-mutant-"))
+                self._ending.callback(shutil.rmtree, self._folder, ignore_errors=True)
                 text = self.mutant.applied(planting.original(self.mutant.file))
                 planting.write_copy(self._folder, {self.mutant.file: text})
         except LookupError as error:
@@ -113,11 +118,9 @@ class Trial:
 
     def close(self) -> None:
         """Kill what still runs and remove the copy."""
-        try:
+        with self._ending:
             if self._suite is not None:
                 self._suite.__exit__(None, None, None)
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _next_stage(self) -> None:
         stage, records, log = self._stages[0], self._folder / EVIDENCE, self._folder / LOG
@@ -202,8 +205,3 @@ def how_of(message: str, fault: str | None = None) -> str:
     if "did not end" in message or "NoProgress" in message:
         return "hang"
     return "fault" if fault else "result"
-
-
-def copy_of_project(folder: Path) -> None:
-    """Copy the checkout to ``folder``, with times of change, so that compiled modules stay valid."""
-    shutil.copytree(planting.ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True)

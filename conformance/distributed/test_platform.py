@@ -138,13 +138,15 @@ def _dmabuf(env, findings, hip):
 
 
 def _virtual_memory(env, findings, hip):
-    """Map two chunks into one address range, and the second one once more through a descriptor."""
+    """Map two chunks into one address range, the first one behind the second, which it touches, and the second one once
+    more through a descriptor."""
     before, grain = env.open_descriptors(), hip.get_allocation_granularity()
     start = hip.mem_address_reserve(3 * grain)
     handles = [hip.mem_create(grain), hip.mem_create(grain)]
-    for number, handle in enumerate(handles):
-        hip.mem_map(start + number * grain, grain, 0, handle)
-        hip.mem_set_access(start, (number + 1) * grain)
+    for number in (1, 0):
+        hip.mem_map(start + number * grain, grain, 0, handles[number])
+        hip.mem_set_access(start + number * grain, (2 - number) * grain)
+    findings.raises("a chunk where one is", RuntimeError, lambda: hip.mem_map(start, grain, 0, handles[0]))
     _fill(env, start, 2 * grain, 8000 + env.rank)
     fd = hip.mem_export_to_shareable_handle(handles[1])
     handles.append(hip.mem_import_from_shareable_handle(fd))

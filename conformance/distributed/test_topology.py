@@ -47,6 +47,13 @@ def run(env, case):
         for other in world:
             level = "INTRA_NODE" if other in node else "INTRA_RACK_FABRIC" if other in peers else "INTER_NODE_RDMA"
             findings.equal(f"level of ranks {rank} and {other}", facts["levels"][rank][other], level)
+            if links := facts["links"]:
+                if rank == other or other not in node:
+                    wanted = "SELF" if rank == other else "UNKNOWN"
+                    findings.equal(f"link between the GPUs of ranks {rank} and {other}", links[rank][other], wanted)
+                findings.equal(
+                    f"link of ranks {rank} and {other}, from the other end", links[rank][other], links[other][rank]
+                )
     findings.equal("gpu_id of this rank", plan[me]["gpu_id"], env.iris.gpu_id)
     findings.true("the summary names the host", hosts[me] in facts["summary"])
     return findings.first
@@ -88,8 +95,14 @@ def _facts(env, own, hosts):
         "levels": {
             rank: {other: topology.get_interconnect_level(rank, other).name for other in world} for rank in world
         },
+        "links": _links(topology, world) if hasattr(topology, "get_link_type") else {},
         "summary": topology.summary(),
     }
+
+
+def _links(topology, world):
+    """Return the link between each two ranks, by name. Upstream Iris has no such query."""
+    return {rank: {other: topology.get_link_type(rank, other).name for other in world} for rank in world}
 
 
 def _refuses(query):

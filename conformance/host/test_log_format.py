@@ -1,15 +1,18 @@
-"""The format of a log line, and the level that IRIS_LOG_LEVEL sets."""
+"""The format of a log line, the level that IRIS_LOG_LEVEL sets, and the rank in what a collective logs."""
 
 import importlib
 import logging
 import re
+import tempfile
+
+import torch
 
 from conformance.host.checks import run_named
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from fixtures.requirement import requirement
 
-VARIABLE = "IRIS_LOG_LEVEL"
+VARIABLE, ARTIFACTS = "IRIS_LOG_LEVEL", "IRIS_KERNEL_ARTIFACTS_DIR"
 TIME = r"\d\d:\d\d:\d\d"
 
 
@@ -37,6 +40,11 @@ def formatted(env):
         formatter.format(logging.LogRecord("iris", getattr(logging, name), "file.py", 1, "found %d", (3,), None))
         for name in NAMES
     ]
+    return foreign, logged(env, lambda: env.iris.warning("found 3"))
+
+
+def logged(env, act):
+    """Return the lines that the library logs while ``act`` runs."""
     kept = []
 
     class Keeper(logging.Handler):
@@ -46,10 +54,33 @@ def formatted(env):
     keeper, logger = Keeper(), env.under_test.module.logger
     logger.addHandler(keeper)
     try:
-        env.iris.warning("found 3")
+        act()
     finally:
         logger.removeHandler(keeper)
-    return foreign, [formatter.format(record) for record in kept]
+    formatter = importlib.import_module(f"{env.under_test.name}.host.logging.logging").IrisFormatter()
+    return [formatter.format(record) for record in kept]
+
+
+def calls(env, findings):
+    """Check that what a collective logs names this rank: at level DEBUG, while kernels are stored, as in no other
+    case."""
+    for line in env.in_library(logged_by_a_collective):
+        findings.true(f"{line!r} has this rank", re.match(rf"{TIME} DEBUG \[Iris\] \[{env.rank}/", line))
+
+
+def logged_by_a_collective(env):
+    logger, environ = env.under_test.module.logger, env.module("os").environ
+    level, iris = logger.level, env.under_test.iris(heap_size=1 << 16)
+    mine, all_of_them = (iris.zeros(rows, 16, dtype=torch.float32) for rows in (8, 8 * env.world_size))
+    with tempfile.TemporaryDirectory() as folder:
+        environ.update({ARTIFACTS: folder})
+        logger.setLevel(logging.DEBUG)
+        try:
+            return logged(env, lambda: iris.ccl.all_gather(all_of_them, mine))
+        finally:
+            logger.setLevel(level)
+            environ.pop(ARTIFACTS)
+            release(iris)
 
 
 def levels(env, findings):
@@ -81,7 +112,7 @@ def levels(env, findings):
         logger.setLevel(level)
 
 
-CHECKS = {check.__name__: check for check in (formats, levels)}
+CHECKS = {check.__name__: check for check in (formats, levels, calls)}
 
 
 def run(env, case):

@@ -111,8 +111,6 @@ class Groups:
         self._words = self._memory.pool[: words * 4].view(torch.int32).view(MOST_GROUPS, slot)
         starts = [base + boxes if base else 0 for base in self._memory.bases]
         self._boxes = torch.tensor(starts, dtype=torch.int64, device=self._words.device)
-        platform.synchronize()
-        host_barrier()
         self._slots: dict[tuple[int, ...], int] = {}
         self._members: dict[tuple[int, ...], Members] = {}
         self._platform = platform
@@ -189,6 +187,7 @@ class Groups:
             )
         grown = max(num_bytes, 2 * kept.own.numel() if kept is not None else 0)
         kept = self._scratch[members.ranks, use] = self._mapped(grown, members.ranks, members.group)
+        self._await_zeros(members.group)
         return kept
 
     def close(self) -> None:
@@ -211,6 +210,7 @@ class Groups:
         pads = self._words[slot, :table_words].view(torch.int64)
         pads.copy_(torch.tensor([self._memory.bases[rank] + start for rank in ranks]))
         words = self._words[slot, table_words : table_words + _ROWS * size].view(_ROWS, size)
+        self._await_zeros(group)
         self._slots[ranks] = slot
         self._members[ranks] = Members(
             ranks,
@@ -225,15 +225,18 @@ class Groups:
         self.barrier_words[None if world else ranks] = words[-1]
 
     def _mapped(self, num_bytes: int, ranks: tuple[int, ...], group: dist.ProcessGroup | None) -> Scratch:
-        """Memory of that group's, zero. Collective over it."""
+        """Memory of that group's, zero once ``_await_zeros`` has returned. Collective over it."""
         size = -(-num_bytes // _PAGE) * _PAGE
         memory = self._platform.map_symmetric_memory(size, ranks.index(self._rank), len(ranks), group)
         own = memory.pool[:size].zero_()
         mapped = Scratch(own, torch.tensor(memory.bases, dtype=torch.int64, device=own.device))
         self._scratch_memory.append((memory, mapped))
+        return mapped
+
+    def _await_zeros(self, group: dist.ProcessGroup | None) -> None:
+        """Return when what each member has enqueued to zero its memory has ended."""
         self._platform.synchronize()
         host_barrier(group)
-        return mapped
 
     def _free_slot(self, group: dist.ProcessGroup | None) -> int:
         """The first one that no member uses yet. Collective over the group."""

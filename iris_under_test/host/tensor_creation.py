@@ -425,9 +425,8 @@ def _check_placement(device: torch.device, layout: torch.layout, requested_devic
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape that was meant: ``(2, 3)``, ``((2, 3),)``, ``([2, 3],)`` and ``(((2, 3),),)`` all mean 2 x 3."""
-    nesting = 0
-    while len(size) == 1 and isinstance(size[0], (tuple, list)) and nesting < 2:
-        size, nesting = tuple(size[0]), nesting + 1
+    while len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = tuple(size[0])
     try:
         return tuple(extent.__index__() for extent in size)
     except AttributeError:

@@ -112,13 +112,14 @@ def test_a_mutant_of_the_harness_is_run_in_its_own_copy_of_the_checkout(of_check
 @pytest.mark.slow
 def test_a_run_that_would_test_the_checkout_itself_is_an_error(of_checkout, monkeypatch):
     """Its copy lacks a package, which Python would find somewhere else."""
-    whole = trial_module.copy_of_project
+    whole = of_checkout.checkouts.take
 
-    def without_harness(folder: Path) -> None:
-        whole(folder)
+    def without_harness() -> Path:
+        folder = whole()
         (folder / "harness" / "__init__.py").rename(folder / "gone.py")
+        return folder
 
-    monkeypatch.setattr(trial_module, "copy_of_project", without_harness)
+    monkeypatch.setattr(of_checkout.checkouts, "take", without_harness)
     results = []
     stage = Stage(("tests/oracles/test_rounding.py",))
     trial = partial(Trial, of_rounding("Bound", "A bound"), [stage], 0, 300, lambda: of_checkout)

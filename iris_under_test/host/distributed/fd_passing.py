@@ -60,8 +60,8 @@ def send_fd(sock: socket.socket, fd: int, payload: bytes = b"\0") -> None:
         raise ValueError("the payload sent with a file descriptor must be at least one byte, got none")
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     sent = sock.sendmsg([payload], rights)
-    if sent < len(payload):  # not for none: the other end may have all it wants, and be closed
-        sock.sendall(memoryview(payload)[sent:])
+    while sent < len(payload):
+        sent += sock.send(memoryview(payload)[sent:])
 
 
 def recv_fd(sock: socket.socket, payload_size: int = 1) -> tuple[int, bytes]:

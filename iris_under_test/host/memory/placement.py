@@ -39,15 +39,11 @@ class Placement:
     ) -> int | None:
         """The lowest multiple of ``alignment`` with ``num_bytes`` free; None if there is none.
 
-        ``avoid``: further ranges [start, stop) in ascending order that must not be touched. ``below``: the offset at
-        which the bytes must end, by default the size.
+        ``avoid``: further ranges [start, stop) that must not be touched. ``below``: the offset at which the bytes must
+        end, by default the size.
         """
-        avoided = list(avoid)
-        for start, stop in self._holes(below):
+        for start, stop in self._holes(below, avoid):
             place = -(-start // alignment) * alignment
-            for low, high in avoided:
-                if low < place + num_bytes and place < high:
-                    place = -(-high // alignment) * alignment
             if place + num_bytes <= stop:
                 return place
         return None
@@ -68,13 +64,13 @@ class Placement:
         index = bisect_left(self._starts, stop) - 1
         return index >= 0 and self._starts[index] + self._sizes[self._starts[index]] > start
 
-    def _holes(self, below: int | None) -> list[tuple[int, int]]:
+    def _holes(self, below: int | None, avoid: Iterable[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         limit = self.size if below is None else below
         holes, last = [], 0
-        for start in self._starts:
-            if (stop := min(start, limit)) > last:
-                holes.append((last, stop))
-            last = start + self._sizes[start]
+        for start, stop in sorted([*avoid, *((start, start + self._sizes[start]) for start in self._starts)]):
+            if (free := min(start, limit)) > last:
+                holes.append((last, free))
+            last = max(last, stop)
         if last < limit:
             holes.append((last, limit))
         return holes

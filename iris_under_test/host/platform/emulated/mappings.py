@@ -39,7 +39,7 @@ _RESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
 
 def heap_address(size: int, viewer: int, owner: int, num_ranks: int) -> int:
     """Return the address at which ``viewer`` maps the heap of ``owner``; the module docstring explains the terms."""
-    multiples = -(-size // (4 * _GIB)) + 2 + num_ranks  # of 4 GiB, from one owner to the next
+    multiples = size // (4 * _GIB) + 3 + num_ranks  # of 4 GiB, from one owner to the next
     crossed = _ARENA + 4 * _GIB * (1 + owner * multiples + owner * owner + viewer)
     pages = max(1, size // _PAGE)
     before = 1 + pages // 16 + (5 * owner + 3 * viewer) % max(1, pages // 16)

@@ -245,9 +245,9 @@ _announced: dict[int, Any] = {}
 
 
 def _place_for(size: int, alignment: int) -> int:
-    """An address that no earlier call gave, with a GiB of nothing before it."""
+    """A multiple of ``alignment``, which no earlier call gave, with nearly a GiB of nothing before it."""
     global _next_address
-    start = -(-(_next_address + _APART) // alignment) * alignment
+    start = (_next_address + _APART) // alignment * alignment
     if size < _ARENA:  # what is larger will be refused
         _next_address = start + size
     return start
