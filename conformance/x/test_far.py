@@ -1,7 +1,8 @@
 """Views of more than 2^31 elements: the offset of a tile needs 64 bits.
 
-The test calls all_gather between views whose last rows are beyond 2 and 4 GiB, on both sides. The heap is sparse: only
-the rows, and the addresses that a 31- or 32-bit product would give, are touched.
+The first case calls all_gather between views whose last rows are beyond 2 and 4 GiB, on both sides. The others gather
+16 elements of each rank into a view of 2^31 rows, or columns, a number that is a 64-bit argument. The heap is sparse:
+only the elements, and the addresses that a 31- or 32-bit product would give, are touched.
 """
 
 import torch
@@ -16,7 +17,7 @@ from harness.cases import payload
 from harness.oracles import gathered
 
 GIB, PAGE = 1 << 30, 4096
-ROWS, COLUMNS = 4, 16
+ROWS, COLUMNS, TILE = 4, 16, 16
 
 
 def run(env, case):
@@ -46,6 +47,32 @@ def run(env, case):
     return findings.first
 
 
+def run_long(env, case):
+    """Gather 16 elements of each rank along a dimension that has at least 2^31."""
+    (rows,) = case.arguments
+    me, ranks, findings = env.rank, env.world_size, Findings(env.rank)
+    each = -(-(2**31) // ranks)
+    iris = env.under_test.iris(heap_size=each * ranks + (1 << 20))
+    mine = payload("int8", TILE, rank=me, ranks=ranks)
+    given, target = iris.empty(TILE, dtype=torch.int8), iris.empty(each * ranks, dtype=torch.int8)
+    given.copy_(mine)
+    parts = [target[rank * each : rank * each + TILE] for rank in range(ranks)]
+    for part in parts:
+        part.fill_(-98)
+    env.settle()
+    shape, strides = ((TILE, 1), (1, 1)) if rows else ((1, TILE), (TILE, 1))
+    name = "all_gather_rows" if rows else "all_gather_columns"
+    place, result = given.as_strided(shape, strides), target.view((-1, 1) if rows else (1, -1))
+    tile = TileCase(name, "int8", *shape, block_m=TILE, block_n=TILE)
+    with env.acting():
+        launch(env, tile, iris, place, place, result, place, target_shape=result.shape)
+    env.settle()
+    findings.same("the elements of all ranks", torch.cat(parts), gathered(mine))
+    env.settle()
+    release(iris)
+    return findings.first
+
+
 def _spread(heap, rows):
     """Return ``rows`` rows spread over 5 GiB, and the set of their start offsets.
 
@@ -55,6 +82,10 @@ def _spread(heap, rows):
     return heap.as_strided((rows, COLUMNS), (stride, 1)), {row * stride for row in range(rows)}
 
 
-@requirement("X-FAR-001", cases=lambda ranks: [HostCase("far")], weak=False)
+def cases(ranks):
+    return [HostCase("far"), HostCase("long", (True,)), HostCase("long", (False,))]
+
+
+@requirement("X-FAR-001", cases=cases, weak=False)
 def test_far_tiles(check, case):
-    check(run, case)
+    check(run_long if case.what == "long" else run, case)

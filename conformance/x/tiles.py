@@ -84,14 +84,17 @@ anywhere = triton.jit(
 """The kernel without specialization on sizes and strides."""
 
 
-def launch(env, case, iris, given, shared, target, locks, **options):
-    """Launch the case's kernel once, with Triton's ``options``. ``given`` and ``target`` have any strides."""
+def launch(env, case, iris, given, shared, target, locks, *, target_shape=None, **options):
+    """Launch the case's kernel once, with Triton's ``options``. ``given`` and ``target`` have any strides.
+
+    ``target_shape``: what the kernel takes to be the target's shape, in place of that of the case.
+    """
     kernel, op = tile_kernel if case.aligned else anywhere, TILES[case.op]
-    (_, given_columns), target_shape = op.shapes(case, env.world_size)
+    (_, given_columns), shape = op.shapes(case, env.world_size)
     kernel[(case.programs or max(1, case.tiles),)](
         env.under_test.triton_context, *names_of(env.under_test, case.op), iris.get_device_context(),
-        given, shared, target, locks, case.m, case.n, given_columns, *target_shape, *given.stride(), *target.stride(),
-        case.root, env.rank, env.world_size, case.methods, op.flags, case.block_m, case.block_n,
+        given, shared, target, locks, case.m, case.n, given_columns, *(target_shape or shape), *given.stride(),
+        *target.stride(), case.root, env.rank, env.world_size, case.methods, op.flags, case.block_m, case.block_n,
         num_warps=env.warps(case.warps), **options,
     )  # fmt: skip
 
