@@ -15,7 +15,7 @@ the same interleaving. Of a launch with more wavefronts than ``WINDOW_WAVES``, t
 when those have ended: in turn, or in an order that the choices decide. Whenever all wavefronts have used a turn, twice
 as many may be resident, since they may wait for others that have not started.
 
-If no wavefront of the launches communicates, and the mode sees the same in ``any_order``, they are not switched: one
+If their order does not matter to the mode (``Watch.may_switch``), wavefronts are not switched: one
 work-group after the other runs, and each wavefront of it up to a barrier, its end, or the end of its turn. The choices
 decide the order of the work-groups, and which of the ready wavefronts of the same turn run first: those with the lowest
 or those with the highest numbers.
@@ -38,7 +38,6 @@ from harness.emulator.driver.patience import Patience
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import NoProgress, UnimplementedInstruction
 from harness.emulator.program import decode as p
-from harness.emulator.program.communication import communicates
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import HOW_OFTEN, ORDER, SWITCHES, WHICH_WAVEFRONT
 from harness.emulator.wavefront.single import SingleWavefront
@@ -102,8 +101,7 @@ class Scheduler:
         self.unswitched = (
             self.sorted
             and watch is not None
-            and watch.any_order
-            and not any(communicates(launch.program) for stream in streams for launch in stream)
+            and not watch.may_switch([launch for stream in streams for launch in stream])
         )
         self.backwards = False
         if self.unswitched and self.choices is not None:
