@@ -18,7 +18,8 @@ import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
 from harness.emulator.driver.checked_waves import CheckedWave, GroupShare
-from harness.emulator.driver.schedule import CHUNK_WAVES, failed
+from harness.emulator.driver.positions import failed
+from harness.emulator.driver.schedule import CHUNK_WAVES
 from harness.emulator.driver.translated import Heat, TranslatedScheduler
 from harness.emulator.execution.launch import Launch, private_bytes
 from harness.emulator.faults import UnimplementedInstruction

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk
-from harness.emulator.driver.schedule import QUANTUM, SLACK, Order, Scheduler, failed
+from harness.emulator.driver.picking import SLACK
+from harness.emulator.driver.positions import failed
+from harness.emulator.driver.schedule import QUANTUM, Order, Scheduler
 from harness.emulator.driver.single import Rows
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.execution.tally import split_counters

@@ -14,7 +14,8 @@ from typing import Protocol
 from harness import standstill, threads
 from harness.emulator.driver import isolation
 from harness.emulator.driver.digests import digest, memory_of
-from harness.emulator.driver.repetition import Repetition, Watched
+from harness.emulator.driver.progress import Described, state_of
+from harness.emulator.driver.repetition import Repetition
 from harness.emulator.faults import NoProgress, TimeLimit
 
 PATIENCE = 5.0
@@ -23,14 +24,10 @@ _SHARE = 8
 """Comparing states takes at most one eighth of the time."""
 
 
-class Scheduled(Watched, Protocol):
+class Scheduled(Described, Protocol):
     """The part of a scheduler that ``Patience`` examines."""
 
     limit: float | None
-
-    def state(self) -> bytes: ...
-
-    def describe(self) -> str: ...
 
 
 class Patience:
@@ -80,7 +77,7 @@ class Patience:
         if scheduler.pending or (scheduler.watch is not None and not scheduler.watch.settled()):
             return
         turns = {w.wave.tobytes(): w.turn for w in scheduler.ready}
-        state = scheduler.state()
+        state = state_of(scheduler.ready)
         before = self._reference
         moved = all(turn > self._turns.get(wave, turn) for wave, turn in turns.items())
         if before is not None and before[0] == state and moved and digest(memory_of(scheduler.launches)) == before[1]:

@@ -15,7 +15,7 @@ the same interleaving. Of a launch with more wavefronts than ``WINDOW_WAVES``, t
 when those have ended: in turn, or in an order that the choices decide. Whenever all wavefronts have used a turn, twice
 as many may be resident, since they may wait for others that have not started.
 
-If no wavefront of the launches communicates, and the mode sees the same in ``any_order``, they are not switched: one
+If their order does not matter to the mode (``Watch.may_switch``), wavefronts are not switched: one
 work-group after the other runs, and each wavefront of it up to a barrier, its end, or the end of its turn. The choices
 decide the order of the work-groups, and which of the ready wavefronts of the same turn run first: those with the lowest
 or those with the highest numbers.
@@ -25,30 +25,27 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from math import gcd
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from harness.emulator.driver.awaited import Polled, awaited, polled
-from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.driver.awaited import Polled, polled
 from harness.emulator.driver.patience import Patience
+from harness.emulator.driver.picking import Picking
+from harness.emulator.driver.positions import failed, where
+from harness.emulator.driver.progress import Progress
 from harness.emulator.execution.launch import Chunk, Launch
-from harness.emulator.faults import NoProgress, UnimplementedInstruction
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.program import decode as p
-from harness.emulator.program.communication import communicates
 from harness.emulator.watch.base import Watch
-from harness.emulator.watch.choices import HOW_OFTEN, ORDER, SWITCHES, WHICH_WAVEFRONT
+from harness.emulator.watch.choices import ORDER
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import LANES, Wavefronts
 
 QUANTUM = 16
 POLL_QUANTUM = 2
-SLACK = 4
-# One of these is chosen for a run: some orderings need a wavefront that runs for long while others stand still.
-_PERIODS = (1, 4, 16)
 # Wavefronts executed as one array: enough to amortise the overhead of a step, few enough to keep registers in cache.
 CHUNK_WAVES, CHUNK_BYTES = 512, 4 << 20
 # As many wavefronts as an MI300X holds at once: 304 compute units of 32.
@@ -73,7 +70,7 @@ class Order(NamedTuple):
         return (self.first + place * self.step) % groups
 
 
-class Scheduler:
+class Scheduler(Picking):
     """Runs launches to their end on the calling thread.
 
     ``streams`` are lists of launches: those of one stream run one after the other, the streams run concurrently.
@@ -94,24 +91,13 @@ class Scheduler:
         self.queues = [list(reversed(stream)) for stream in streams]
         self.watch = watch
         self.closed = closed
-        self.choices = None if watch is None else watch.choices
+        choices = None if watch is None else watch.choices
         self.splits = watch is not None and watch.interleaves
-        # A large launch has thousands of wavefronts to choose from, so they are kept in the order of ``_rank``.
-        self.sorted = self.splits and self.choices is not None
-        # Wavefronts are not switched; and of the ready ones, the last one runs first.
-        self.unswitched = (
-            self.sorted
-            and watch is not None
-            and watch.any_order
-            and not any(communicates(launch.program) for stream in streams for launch in stream)
-        )
-        self.backwards = False
-        if self.unswitched and self.choices is not None:
-            self.backwards = self.choices.pick(2, WHICH_WAVEFRONT) == 1
+        # A large launch has thousands of wavefronts to choose from.
+        is_sorted = self.splits and choices is not None
+        launches = [launch for stream in streams for launch in stream]
+        super().__init__(choices, is_sorted, is_sorted and watch is not None and not watch.may_switch(launches))
         self.launches: list[Launch] = []
-        self.ready: list[Wavefronts] = []
-        # The keys of ``ready``, if it is sorted: a search then calls no Python function.
-        self.ranks: list[tuple[int, tuple[int, int]]] = []
         # Launches with work-groups that have not started: (launch, how many have, work-groups in a chunk, order).
         self.pending: list[tuple[Launch, int, int, Order]] = []
         self.resident = 0
@@ -122,17 +108,10 @@ class Scheduler:
         self.resumed = time.perf_counter()
         # Called when every ready wavefront has used a turn.
         self.polled: Callable[[], None] | None = None
-        self.round = 0
         self.limit = limit
         self.patience = Patience(self)
         self.current: Wavefronts | None = None
-        self.last: Wavefronts | None = None
-        self.period: int | None = None
-        # The next wavefront, if it has been chosen already.
-        self.chosen: Wavefronts | None = None
-        # For closed runs: memory at the last round, and the states reached since it changed, with the turns used.
-        self.memory = b""
-        self.states: dict[bytes, dict[tuple[int, bytes], int]] = {}
+        self.progress = Progress(self)
         if watch is not None:
             watch.begin(closed or isolated)
         for queue in self.queues:
@@ -159,10 +138,10 @@ class Scheduler:
             current = [self.current] if self.current is not None else []
             for wavefronts in [*current, *self.ready]:
                 if wavefronts.chunk.launch is launch:
-                    lines.append("  running " + _where(wavefronts, self.watch))
+                    lines.append("  running " + where(wavefronts, self.watch))
             for chunk in list(launch.chunks.values()):
                 for wavefronts in chunk.at_barrier:
-                    lines.append("  at s_barrier " + _where(wavefronts, self.watch))
+                    lines.append("  at s_barrier " + where(wavefronts, self.watch))
         return "\n".join(lines)
 
     def words_polled(self) -> list[Polled]:
@@ -214,7 +193,7 @@ class Scheduler:
         if self.chosen is not None:
             chosen, self.chosen = self.chosen, None
             return chosen
-        while self.splits and self.pending and self.resident < self.most_resident:
+        while self.splits and self._may_start():
             self._start_chunk()
         first = self.ready[:1] if self.sorted else self.ready
         lowest = min((w.turn for w in first), default=None)
@@ -246,92 +225,14 @@ class Scheduler:
         self.ready = [w for w in self.ready if w.chunk is not best.chunk or w.block != best.block]
         return Wavefronts.merge(same)
 
+    def _may_start(self) -> bool:
+        return bool(self.pending) and self.resident < self.most_resident
+
     def _widen(self) -> bool:
         """Let more wavefronts be resident, since all that are may wait; return whether more may."""
         before = self.most_resident
         self.most_resident = min(2 * before, RESIDENT_WAVES)
         return self.most_resident > before
-
-    def _pick(self, lowest: int, ready: Sequence[Any]) -> Any:
-        """Return the one of ``ready``, which has wavefronts or what describes them, that runs next."""
-        if self.choices is None:
-            return min(ready, key=lambda w: (w.turn, w.chunk.index, w.block))
-        candidates = [w for w in ready if w.turn <= lowest + SLACK]
-        if len(candidates) == 1:
-            return candidates[0]
-        if self.period is None:
-            self.period = _PERIODS[self.choices.pick(len(_PERIODS), HOW_OFTEN)]
-        go_on = self.last in candidates and self.period > 1 and self.choices.pick(self.period, SWITCHES) != 1
-        if go_on:
-            return self.last
-        candidates.sort(key=lambda w: (w is not self.last, w.turn, w.chunk.launch.rank, w.chunk.index, int(w.wave[0])))
-        return candidates[self.choices.pick(len(candidates), WHICH_WAVEFRONT)]
-
-    def _pick_sorted(self, lowest: int) -> Wavefronts:
-        """Remove and return the wavefront that ``_pick`` picks, of sorted ones."""
-        ready, choices, last = self.ready, self.choices, self.last
-        assert choices is not None  # sanity check
-        if self.unswitched:
-            return self._take(bisect_left(self.ranks, (lowest + 1,)) - 1 if self.backwards else 0)
-        count = bisect_left(self.ranks, (lowest + SLACK + 1,))
-        if count == 1:
-            return self._take(0)
-        if self.period is None:
-            self.period = _PERIODS[choices.pick(len(_PERIODS), HOW_OFTEN)]
-        at = count
-        if last is not None and last.turn <= lowest + SLACK:
-            at = bisect_left(self.ranks, _rank(last))
-            at = at if at < count and ready[at] is last else count
-        if at < count and self.period > 1 and choices.pick(self.period, SWITCHES) != 1:
-            return self._take(at)
-        chosen = choices.pick(count, WHICH_WAVEFRONT)
-        if at < count:  # the last one is the first candidate
-            chosen = at if chosen == 0 else chosen - 1 if chosen <= at else chosen
-        return self._take(chosen)
-
-    def _goes_on(self, wf: Wavefronts) -> bool:
-        """Return whether the wavefront that has just run continues; otherwise put it among the ready ones.
-
-        With the same choices as ``_pick_sorted``, which would put it among the others first and then take it again.
-        """
-        ready, choices = self.ready, self.choices
-        assert choices is not None  # sanity check
-        if self.unswitched:
-            return True
-        lowest = min(wf.turn, ready[0].turn) if ready else wf.turn
-        starts = self.pending and self.resident < self.most_resident
-        if starts or lowest > self.round or wf.turn > lowest + SLACK:
-            self._enqueue(wf)
-            return False
-        others = bisect_left(self.ranks, (lowest + SLACK + 1,))
-        if not others:
-            return True
-        if self.period is None:
-            self.period = _PERIODS[choices.pick(len(_PERIODS), HOW_OFTEN)]
-        if self.period > 1 and choices.pick(self.period, SWITCHES) != 1:
-            return True
-        chosen = choices.pick(others + 1, WHICH_WAVEFRONT)
-        if chosen == 0:
-            return True
-        self.chosen = self._take(chosen - 1)
-        self._enqueue(wf)
-        return False
-
-    def _take(self, index: int) -> Wavefronts:
-        """Remove and return one of the sorted wavefronts."""
-        del self.ranks[index]
-        return self.ready.pop(index)
-
-    def _enqueue(self, *wavefronts: Wavefronts) -> None:
-        """Add wavefronts that can run."""
-        if not self.sorted:
-            self.ready += wavefronts
-            return
-        for wf in wavefronts:
-            rank = _rank(wf)
-            at = bisect_right(self.ranks, rank)
-            self.ranks.insert(at, rank)
-            self.ready.insert(at, wf)
 
     def _start_chunk(self) -> None:
         launch, started, per_chunk, order = self.pending.pop()
@@ -355,7 +256,7 @@ class Scheduler:
         if self.polled is not None:
             self.polled()
         if self.closed:
-            self._look_for_progress()
+            self.progress.look()
             return
         if self.patience.exhausted():
             if self.patience.alone():
@@ -373,23 +274,6 @@ class Scheduler:
             time.sleep(max(pause, min(busy, _LONGEST_BUSY_SECONDS)))
         self.resumed = time.perf_counter()
 
-    def _look_for_progress(self) -> None:
-        """Raise ``NoProgress`` if all wavefronts have used a turn and left memory and every register unchanged.
-
-        A deterministic machine that returns to an earlier state, while no other process changes memory, repeats for
-        ever.
-        """
-        memory = digest(memory_of(self.launches))
-        calm = not self.pending and memory == self.memory and (self.watch is None or self.watch.settled())
-        if not calm:
-            self.memory = memory
-            self.states.clear()
-        state = self.state()
-        turns = {(w.chunk.launch.rank, w.wave.tobytes()): w.turn for w in self.ready}
-        before = self.states.setdefault(state, turns)
-        if all(turn > before[wave] for wave, turn in turns.items()):
-            raise NoProgress(f"no wavefront can go on: each polls memory that nothing will change\n{self.describe()}")
-
     def at_barriers(self) -> Iterator[Wavefronts]:
         """Yield the wavefronts that wait at an s_barrier."""
         for launch in self.launches:
@@ -399,11 +283,6 @@ class Scheduler:
     def executed(self, launch: Launch) -> list[int]:
         """Return for each segment of the launch's code how many wavefronts have executed it."""
         return launch.waves
-
-    def state(self) -> bytes:
-        """Return a digest of all state, except global memory, that decides what the ready wavefronts do next."""
-        chunks = {w.chunk.index: w.chunk for w in self.ready}
-        return digest([*sorted(_registers(w) for w in self.ready), *(c.lds.data for c in chunks.values())])
 
     # -- executing ---------------------------------------------------------------------------------------------------
 
@@ -583,43 +462,3 @@ class Scheduler:
                 wf = wf.select(go)
             wf.turn = turn
             self._enqueue(wf)
-
-
-def _rank(wf: Wavefronts) -> tuple[int, tuple[int, int]]:
-    """Sort key of wavefronts that may run next."""
-    assert isinstance(wf, SingleWavefront)  # sanity check
-    return wf.turn, wf.place
-
-
-def _registers(wf: Wavefronts) -> bytes:
-    """Return all state, except memory, that decides what these wavefronts do next."""
-    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
-    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
-
-
-def _where(wavefronts: Wavefronts, watch: Watch | None) -> str:
-    launch = wavefronts.chunk.launch
-    instruction = launch.program.listing.instructions[launch.program.blocks[wavefronts.block].first]
-    spin = f", {wavefronts.turn} turns used" if wavefronts.turn else ""
-    waves = wavefronts.wave
-    which = f"wavefronts {waves[0]}..{waves[-1]} ({len(waves)})" if len(waves) > 1 else f"wavefront {waves[0]}"
-    return f"{which} at {instruction.text!r} ({instruction.source}){spin}{_polls(wavefronts, watch)}"
-
-
-def _polls(wavefronts: Wavefronts, watch: Watch | None) -> str:
-    """List the addresses that the wavefronts poll; wavefronts that poll the same one share an entry."""
-    return "".join(f", polling {target} {waves}" for target, waves in awaited(wavefronts, watch).items())
-
-
-def failed(wf: Wavefronts, step: object, error: Exception) -> UnimplementedInstruction:
-    name, instruction = wf.chunk.launch.program.name, _instruction_of(wf, step)
-    return UnimplementedInstruction(f"kernel {name}: executing {instruction} failed in the emulator: {error!r}")
-
-
-def _instruction_of(wf: Wavefronts, step: object) -> str:
-    for segment in wf.chunk.launch.program.blocks[wf.block].segments:
-        for candidate, instruction in zip(segment.steps, segment.instructions, strict=True):
-            if candidate is step:
-                instruction = getattr(step, "instruction", instruction)  # a fused step names the failed one
-                return f"{instruction.text!r} ({instruction.source})"
-    return "an unknown instruction"

@@ -17,7 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from harness.emulator.driver.arena import Arena, SlotChunk, Wave
-from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Order, Scheduler, failed
+from harness.emulator.driver.positions import failed
+from harness.emulator.driver.schedule import CHUNK_WAVES, RESIDENT_WAVES, Order, Scheduler
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.execution.tally import split_counters
 from harness.emulator.faults import UnimplementedInstruction

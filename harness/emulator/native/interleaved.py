@@ -59,7 +59,7 @@ FINISHED, START, ROUND_ENDED, STOPPED, KERNEL_END, LAUNCH_ENDED, FAILED, PAUSE =
 _GO_ON, _NEXT = -1, -2
 
 QUANTUM, SLACK = 16, 4
-"""As in ``driver.schedule``."""
+"""As in ``driver.schedule`` and ``driver.picking``."""
 _RANK_SHIFT = 48
 
 

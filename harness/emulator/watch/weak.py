@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,10 +47,11 @@ from harness.emulator.operations.access import (
     at_one,
 )
 from harness.emulator.operations.table import Native, Step, with_native
+from harness.emulator.program.communication import communicates
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import NativeWatch
-from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
+from harness.emulator.watch.choices import EVICTS, MOVES, SWITCHES, Choices, Seeded
 from harness.emulator.watch.local import Local
 from harness.emulator.watch.model import Image, Images, Model, at_address
 from harness.emulator.wavefront import operands
@@ -62,12 +64,20 @@ if TYPE_CHECKING:
 READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
+# Of this many launches that do not communicate, wavefronts are switched in one.
+_ONE_OF = 4
+_FENCES = ("buffer_wbl2", "buffer_inv")
 _SCOPES = ("wave", "workgroup", "agent", "system")
 _KINDS = {LOAD: flight_state.LOAD, STORE: flight_state.STORE, ATOMIC: flight_state.ATOMIC}
 _MOST_NAMED = 256
 _LAUNCH, _FLIGHT, _GROUP, _BLOCKED = (
     field >> 3 for field in (record.LAUNCH, record.FLIGHT, record.GROUP, record.BLOCKED)
 )
+
+
+def _has_fences(program: Program) -> bool:
+    """Return whether a program writes back or invalidates caches."""
+    return any(instruction.mnemonic in _FENCES for instruction in program.listing.instructions)
 
 
 class Running:
@@ -235,6 +245,14 @@ class Weak(NativeWatch):
         while self.ending:
             self.model.call(issuing.FLUSH, self.ending.pop(0), are_last)
 
+    def may_switch(self, launches: Sequence[Launch]) -> bool:
+        """Return True if wavefronts may communicate, and sometimes if they do not: a data race of plain accesses has
+        values that only switches show."""
+        assert self.choices is not None  # sanity check
+        if len(launches) > 1 or any(communicates(each.program) or _has_fences(each.program) for each in launches):
+            return True
+        return self.choices.pick(_ONE_OF, SWITCHES) == _ONE_OF - 1
+
     def address_of(self, launch: Launch) -> int:
         return self._running[id(launch)].address
 
@@ -260,7 +278,7 @@ class Weak(NativeWatch):
         if isinstance(decoded.access, ScratchAccess):
             assert decoded.step is not None  # sanity check
             return self._issue_private(decoded.access, decoded.step)
-        if mnemonic in ("buffer_wbl2", "buffer_inv"):
+        if mnemonic in _FENCES:
             return self._issue_fence(decoded.instruction)
         if mnemonic == "s_waitcnt":
             return self._wait(*waits_for(decoded.instruction))

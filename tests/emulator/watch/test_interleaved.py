@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.emulator import MemoryFault, NoProgress, TimeLimit
-from harness.emulator.driver import interleaved, schedule, single
+from harness.emulator.driver import interleaved, picking, schedule, single
 from harness.emulator.execution.allocations import Allocations
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.parser import parse
@@ -94,7 +94,7 @@ def test_choices_of_python_are_used():
 def test_another_schedule_is_seen(monkeypatch, slack):
     """A scheduler that lets wavefronts run ahead less."""
     plain = [watched("in one rank", Seeded(seed), True) for seed in range(12)]
-    monkeypatch.setattr(schedule, "SLACK", slack)
+    monkeypatch.setattr(picking, "SLACK", slack)
     assert plain != [watched("in one rank", Seeded(seed), False) for seed in range(12)]
 
 

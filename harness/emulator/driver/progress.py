@@ -1,0 +1,59 @@
+"""Progress of launches whose memory nothing else can change: found to be missing when a state returns."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.driver.repetition import Watched
+from harness.emulator.faults import NoProgress
+from harness.emulator.wavefront.state import Wavefronts
+
+
+class Described(Watched, Protocol):
+    """The part of a scheduler that is examined and reported."""
+
+    def describe(self) -> str: ...
+
+
+class Progress:
+    """States that a scheduler has reached since memory changed, with the turns used by each wavefront."""
+
+    def __init__(self, scheduler: Described) -> None:
+        self._scheduler = scheduler
+        self._memory = b""
+        self._states: dict[bytes, dict[tuple[int, bytes], int]] = {}
+
+    def look(self) -> None:
+        """Raise ``NoProgress`` if all wavefronts have used a turn and left memory and every register unchanged.
+
+        A deterministic machine that returns to an earlier state, while no other process changes memory, repeats for
+        ever.
+        """
+        scheduler = self._scheduler
+        memory = digest(memory_of(scheduler.launches))
+        calm = (
+            not scheduler.pending and memory == self._memory and (scheduler.watch is None or scheduler.watch.settled())
+        )
+        if not calm:
+            self._memory = memory
+            self._states.clear()
+        state = state_of(scheduler.ready)
+        turns = {(w.chunk.launch.rank, w.wave.tobytes()): w.turn for w in scheduler.ready}
+        before = self._states.setdefault(state, turns)
+        if all(turn > before[wave] for wave, turn in turns.items()):
+            raise NoProgress(
+                f"no wavefront can go on: each polls memory that nothing will change\n{scheduler.describe()}"
+            )
+
+
+def state_of(ready: list[Wavefronts]) -> bytes:
+    """Return a digest of all state, except global memory, that decides what these wavefronts do next."""
+    chunks = {w.chunk.index: w.chunk for w in ready}
+    return digest([*sorted(_registers(w) for w in ready), *(c.lds.data for c in chunks.values())])
+
+
+def _registers(wf: Wavefronts) -> bytes:
+    """Return all state, except memory, that decides what these wavefronts do next."""
+    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
+    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
