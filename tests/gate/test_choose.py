@@ -208,6 +208,33 @@ def test_reasons_count_what_they_do_not_name(folder):
     ), "the function before the class around it"
 
 
+def test_a_method_is_named_before_its_class(folder):
+    known = library.map_of(folder)
+    library.edit(folder, HOST, 'kind = "plain"', 'kind = "other"')
+    library.edit(folder, HOST, "return checked(n)", "return checked(n + 1)")
+    assert chosen(folder, known).reasons["PUT"] == (
+        "it reaches lib/core/host.py:Instance.put, which changed and 1 more",
+    )
+
+
+@pytest.mark.parametrize(
+    ("library_folder", "suite_folder", "file", "reasons"),
+    [
+        ("lib", "python/suite", "python/suite/test_get.py", ["GET"]),
+        ("lib", "python/suite", "python/other.py", ["GET", "PUT"]),
+        ("lib", None, "suite/test_get.py", ["GET", "PUT"]),  # a folder of the library's repository
+        ("lib", None, "README.md", []),
+        ("", "suite", "pyproject.toml", ["GET", "PUT"]),  # the repository does not have the library
+    ],
+)
+def test_files_are_those_of_the_library_or_of_the_suite_by_their_folders(
+    folder, library_folder, suite_folder, file, reasons
+):
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    choice = choose(BOTH, library.map_of(folder), units, suite, [file], library_folder, suite_folder)
+    assert sorted(choice.reasons) == reasons
+
+
 def test_a_reason_is_stated_once_for_all_its_requirements(folder):
     choice = chosen(folder, None)
     [(reason, names)] = groups_of_reasons(choice).items()
