@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harness.evidence import Case, Difference, Evidence, Plan, PlannedGroup, Verdict, read, worker_path
+from harness.evidence.chain import Chain
 from tests.evidence import samples
 from tests.evidence.samples import ADD, ADD_GROUP, NODES, PUT, PUT_GROUP
 
@@ -343,6 +344,25 @@ def test_long_names_cost_a_problem_and_no_time(tmp_path):
     plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
     [problem] = problems_of(tmp_path, [samples.run(), plan])
     assert "plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
+
+
+@pytest.mark.parametrize(("length", "problems"), [(1000, 0), (1001, 1)])
+def test_the_longest_name_that_is_allowed(tmp_path, length, problems):
+    name = f"{PUT}[n={'1' * (length - len(PUT) - 4)}]"
+    assert len(name) == length
+    plan = Plan((PlannedGroup(name, PUT, "t.py::test"),), samples.plan().requirements)
+    assert len(problems_of(tmp_path, [samples.run(), plan])) == problems
+
+
+def test_a_hash_under_another_key_does_not_end_a_line():
+    """The line is as long, and the hash stands where it should be; another key of the content states it too."""
+    chain, body = Chain("run"), b'{"run":"run","sequence":0}'
+    written, value = chain.sealed(body)
+    line = written.rstrip()
+    plain = {"run": "run", "sequence": 0, "chain": value}
+    assert Chain("run").problem_with(line, plain) is None
+    assert Chain("run").problem_with(line.replace(b',"chain":', b',"chaIn":'), plain) == "does not end with its hash"
+    assert Chain("run").problem_with(line, {**plain, "chain": "0" * 64}) == "does not end with its hash"
 
 
 def test_many_requirements_cost_no_more_each():
