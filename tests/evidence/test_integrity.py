@@ -252,6 +252,39 @@ def test_what_is_in_order_and_contradicts_itself(tmp_path, records, problem):
     assert read(tmp_path / "evidence.jsonl").verdict() is not Verdict.PASS
 
 
+REASONS = {
+    "not_applicable": {FREE.id: "no GPU"}, "left_out": {FREE.id: "-k"}, "unsupported": {FREE.id: "needs Iris.free"},
+}  # fmt: skip
+OTHER = dataclasses.replace(TABLE[0], statement="It may.")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("left_out", "not_applicable", f"calls {FREE.id} both not applicable and left out"),
+        ("not_applicable", "left_out", f"calls {FREE.id} both not applicable and left out"),
+        ("unsupported", "not_applicable", f"calls {FREE.id} both not applicable and unsupported"),
+        ("not_applicable", "unsupported", f"calls {FREE.id} both not applicable and unsupported"),
+        ("left_out", "unsupported", f"calls {FREE.id} both unsupported and left out"),
+        ("unsupported", "left_out", f"calls {FREE.id} both unsupported and left out"),
+        (None, {"left_out": {PUT: "-k"}}, f"leaves {PUT} out, which is planned"),
+        (None, {"left_out": {PUT_GROUP: "-k"}}, f"leaves {PUT_GROUP} out, which is planned"),
+        (None, {"unsupported": {PUT: "x"}}, f"calls {PUT} unsupported, which is planned"),
+        (None, {"unsupported": {PUT_GROUP: "x"}}, f"calls {PUT_GROUP} unsupported, which is planned"),
+        (None, {"requirements": (OTHER, *TABLE[1:])}, f"states {PUT} differently than before"),
+    ],
+)
+def test_a_plan_that_contradicts_the_plan_before_it(tmp_path, first, second, problem):
+    """Each plan by itself has no problem: the second one's groups are none."""
+    values = {"requirements": (*TABLE, FREE), "capabilities": {"Iris.free": "missing"}}
+    one = dataclasses.replace(GREEN[1], **values, **({first: REASONS[first]} if first else {}))
+    more = {second: REASONS[second]} if isinstance(second, str) else second
+    other = dataclasses.replace(GREEN[1], **{**values, "groups": (), **more})
+    problems = problems_of(tmp_path, [GREEN[0], one, other, *GREEN[2:]])
+    assert any(problem in text for text in problems), problems
+    assert not any(problem in text for text in problems_of(tmp_path, [GREEN[0], one, *GREEN[2:]]))
+
+
 @pytest.mark.parametrize(
     "records",
     [
