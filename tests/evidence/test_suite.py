@@ -80,3 +80,23 @@ def test_the_list_of_a_level_is_in_the_suite():
     for level in ("../core", "", "core.toml"):
         with pytest.raises(UsageError, match="expected the name of a level, such as core, got"):
             suite.installed_list(level)
+
+
+@pytest.mark.parametrize(("api", "wanted"), [("published", "CCL-A-001"), ("extended", "CCL-A-001, CCL-B-001")])
+def test_a_plan_is_compared_with_the_requirements_of_its_api(tmp_path, monkeypatch, api, wanted):
+    names = [requirement.id for requirement in TABLE]
+    install(tmp_path, monkeypatch, *names, "CCL-A-001", "CCL-B-001")
+    table = tmp_path / "conformance" / "requirements.toml"
+    first, last = (
+        table.read_text().replace("[[requirement]]", '[[requirement]]\napi = "published"').rsplit("published", 1)
+    )
+    table.write_text(f"{first}extended{last}")
+    plan = dataclasses.replace(samples.plan(), api=api)
+    (problem,) = suite.differences(of_run(tmp_path, sources_of("conformance"), plan))
+    assert problem == f"the plan lacks requirements of the suite: {wanted}"
+
+
+def test_three_requirements_are_named_without_a_count(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, *(requirement.id for requirement in TABLE), "A-001", "B-001", "C-001")
+    (problem,) = suite.differences(of_run(tmp_path, sources_of("conformance")))
+    assert problem == "the plan lacks requirements of the suite: A-001, B-001, C-001"
