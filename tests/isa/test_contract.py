@@ -175,6 +175,16 @@ def check(kernel, arch, fault, wanted, place, contract=EXCHANGE):
     assert all(line.startswith(f"exchange ({arch}") for line in lines)
 
 
+@pytest.mark.parametrize(("bits", "count", "faulty"), [("sc1", 1, False), ("sc1", 0, True), ("", 1, True)])
+def test_another_library_may_also_wait_for_its_own_gpu(bits, count, faulty):
+    """But not only for it, and no poll may read a cache that the writer does not reach."""
+    text = listing(words, AMD)
+    wrong = re.sub("(global_load_dwordx2 .*) sc0 sc1", rf"\1 {bits}", text, count=count)
+    assert wrong != text
+    lines = judged(wrong, WORDS, is_own=False)
+    assert bool(lines) is faulty and all("does not read at scope sys" in line for line in lines)
+
+
 def test_an_atomic_made_of_a_loop_is_no_wait():
     contract = Contract("added")
     assert judged(listing(added, PTX), contract) == []
