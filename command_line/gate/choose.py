@@ -77,7 +77,7 @@ def choose(
     if elsewhere:
         unknown = [name for name, word in differing.items() if word != "new" and name not in known]
         everything += [f"{name} {_word(differing[name])}, and {elsewhere}" for name in unknown]
-    in_suite = {file: "changed" for file in files if suite_folder is not None and _is_below(file, suite_folder)}
+    in_suite = {file: "changed" for file in files if _is_below(file, suite_folder)}
     suite_changes = {**_as_named(in_suite, suite_folder), **changed(reach.suite, suite)}
     reasons: dict[str, tuple[str, ...]] = {}
     strength: dict[str, tuple[int, int]] = {}
@@ -153,7 +153,7 @@ def _everywhere(files: Collection[str], library: str, suite_folder: str | None) 
     """Return a reason for each changed file that every requirement may depend on."""
     reasons = []
     for file in files:
-        if _is_below(file, library) or (suite_folder is not None and _is_below(file, suite_folder)):
+        if _is_below(file, library) or _is_below(file, suite_folder):
             continue  # judged by units, and by what tests import
         no_part = (*_NO_PART, *_OWN_COMMANDS) if suite_folder is not None else ("README.md", "LICENSE", "CHANGELOG.md")
         if not any(_is_below(file, folder) for folder in no_part):
@@ -167,6 +167,9 @@ def _as_named(files: Mapping[str, str], suite_folder: str | None) -> dict[str, s
     return {PurePosixPath(file).relative_to(parent).as_posix(): word for file, word in files.items()}
 
 
-def _is_below(file: str, folder: str) -> bool:
+def _is_below(file: str, folder: str | None) -> bool:
+    """Return whether a file is the folder, or is in it; none is in a folder that the repository does not have."""
+    if not folder:
+        return False
     path = PurePosixPath(file)
-    return bool(folder) and (path == PurePosixPath(folder) or PurePosixPath(folder) in path.parents)
+    return path == PurePosixPath(folder) or PurePosixPath(folder) in path.parents

@@ -65,9 +65,7 @@ def judged(
     results = evidence.requirements()
     rank = {name: place for place, name in enumerate(choice.order)}
     ordered = sorted(results.values(), key=lambda one: (rank.get(one.id, -1), one.id))
-    failures = tuple(
-        one for one in ordered if one.verdict in _BAD or (one.verdict is not Verdict.WAIVED and _failed(one))
-    )
+    failures = tuple(one for one in ordered if one.verdict is not Verdict.WAIVED and _failed(one))
     idle = {
         one.id: [name for name, verdict in one.groups.items() if verdict is Verdict.NOT_RUN and name in evidence.groups]
         for one in ordered

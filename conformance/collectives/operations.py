@@ -243,11 +243,11 @@ def _blocks(m: int, n: int, members: int) -> tuple[Shape, Shape]:
 
 
 def _gathered(given: Inputs) -> torch.Tensor:
-    return gathered(given.mine, given.group, given.members)
+    return gathered(given.mine, given.group)
 
 
 def _reduced(given: Inputs) -> torch.Tensor:
-    return reduced(given.mine, given.reduce, given.group, given.members)
+    return reduced(given.mine, given.reduce, given.group)
 
 
 def _wrong_all_gather(config: Any, members: int) -> Iterator[tuple[str, Any]]:
@@ -283,7 +283,7 @@ _LISTED = (
     # all_to_all(output (M, W*N), input (M, W*N), group, async_op, config): column block j of member i becomes column
     # block i of member j.
     Collective(
-        "all_to_all", _blocks, lambda given: swapped(given.mine, given.group, given.members), "CCL-ALLTOALL-001", 2.0,
+        "all_to_all", _blocks, lambda given: swapped(given.mine, given.group), "CCL-ALLTOALL-001", 2.0,
         variants=(Variant(low_latency=True),), published_gluon=True,
     ),
     # all_reduce(output (M, N), input (M, N), op, group, async_op, config, workspace): every member gets the reduction
@@ -327,7 +327,7 @@ _LISTED = (
     # scatter(output (M, N), input (W*M, N), src, group, async_op, config): the i-th M rows of global rank ``src``
     # become member i's output. The other members pass None as input.
     Collective(
-        "scatter", _split, lambda given: scattered(given.mine, given.root, given.group, given.members),
+        "scatter", _split, lambda given: scattered(given.mine, given.root, given.group),
         "CCL-SCATTER-001", 2.0, 4, root="src", inputs_at="root", far=(),
     ),
     # gather(output (W*M, N), input (M, N), dst, group, async_op, config): global rank ``dst`` gets all members' rows,

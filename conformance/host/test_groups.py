@@ -201,7 +201,7 @@ def _prepared(env, groups, call, at, own, source, target):
     given = env.image.claim(f"input {call} for {members}", source, M * N, torch.int32)
     gotten = env.image.claim(f"output {call} of {members}", target, len(members) * M * N, torch.int32)
     env.image.fill(given, mine)
-    wanted = gathered(mine, handle, len(members))
+    wanted = gathered(mine, handle)
     rows, output = env.image.tensor(given).view(M, N), env.image.tensor(gotten).view(len(members) * M, N)
     return output, rows, handle, gotten, wanted
 

@@ -280,7 +280,7 @@ def _promises(contract: Contract, codes: list[Code]) -> Iterator[str]:
     waits = 0
     for code in codes:
         print_ = code.fingerprint
-        spilt = sum(getattr(print_, name) or 0 for name in SPILLS[print_.language])
+        spilt = sum(filter(None, (getattr(print_, name) for name in SPILLS[print_.language])))
         yield from _at_most("spilt registers or bytes of stack", spilt, {print_.arch: 0, **own.spills}, code)
         yield from _at_most("registers", print_.vgprs or print_.registers, own.registers, code)
         yield from _at_most("bytes of LDS", code.lds, own.lds, code)

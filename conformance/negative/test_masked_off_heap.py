@@ -125,7 +125,7 @@ def run_reduction(env, case):
     source = ends_with(mine.view(shape.m, shape.n).to(heap.device))
     target = heap[HEAP - mine.nbytes :].view(of_name(dtype)).view(shape.m, shape.n)
     wanted = heap.cpu().clone()
-    wanted[HEAP - mine.nbytes :] = reduced(mine, reduce, None, env.world_size).cpu().view(torch.uint8)
+    wanted[HEAP - mine.nbytes :] = reduced(mine, reduce).cpu().view(torch.uint8)
     env.settle()
     with env.acting():
         op = getattr(env.under_test.module.ccl.ReduceOp, reduce.upper())

@@ -200,7 +200,7 @@ def _whole_tiles(case: TileCase, ranks: int) -> tuple[Shape, Shape]:
 
 
 def _all_matrices(case: TileCase, mine: torch.Tensor, ranks: int) -> torch.Tensor:
-    return gathered(mine, members=ranks).view(ranks, case.m, case.n)
+    return gathered(mine).view(ranks, case.m, case.n)
 
 
 def _stacked(case: TileCase, mine: torch.Tensor, rank: int, ranks: int) -> torch.Tensor:

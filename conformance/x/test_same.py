@@ -32,9 +32,9 @@ def run(env, case):
     env.settle()
     findings = Findings(env.rank)
     first = outputs[0] if outputs else torch.zeros(case.m, case.n)
-    worst = sum_error(first, gathered(mine, members=env.world_size).view(-1, case.m, case.n))
+    worst = sum_error(first, gathered(mine).view(-1, case.m, case.n))
     findings.true(f"errors within the rounding of {env.world_size} additions, not {worst:.2f} times that", worst <= 1)
-    for rank, theirs in enumerate(gathered(first, members=env.world_size).view(-1, case.m, case.n)):
+    for rank, theirs in enumerate(gathered(first).view(-1, case.m, case.n)):
         findings.same(f"the sum, compared with that of rank {rank}", first, theirs)
     for again in outputs[1:]:
         findings.same("the sum of a second call", again, first)

@@ -70,10 +70,8 @@ def base_of(dtype: str) -> int:
 
 def rounds_needed(dtype: str, codes: int) -> int:
     """Return the number of rounds needed to distinguish ``codes`` codes: 1 for wide dtypes, many for bool."""
-    rounds, reach = 1, base_of(dtype)
-    while reach < codes:
-        rounds, reach = rounds + 1, reach * base_of(dtype)
-    return rounds
+    base = base_of(dtype)
+    return 1 if codes <= base else 1 + rounds_needed(dtype, -(-codes // base))
 
 
 def digits(dtype: str, codes: NDArray[Any], round_: int) -> NDArray[Any]:

@@ -175,7 +175,7 @@ class Evidence:
 
     def waivers(self) -> dict[str, Waiver]:
         """Return the waivers that the run recorded, by requirement."""
-        return {waiver.requirement: waiver for run in self.runs[:1] for waiver in of_run(run)}
+        return {waiver.requirement: waiver for waiver in of_run(self.runs[0])} if self.runs else {}
 
     def waived(self) -> dict[str, Waiver]:
         """Return the waivers of the requirements that are waived, by requirement."""

@@ -49,8 +49,8 @@ class Hardware:
     device: str
     arch: str
     ranks: tuple[int, ...]
-    gpus: int = 0
-    models: tuple[str, ...] = ()
+    gpus: int
+    models: tuple[str, ...]
 
 
 @dataclass(frozen=True)

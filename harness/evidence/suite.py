@@ -22,12 +22,10 @@ def differences(evidence: Evidence) -> Iterator[str]:
     without the suite yield nothing. The suite is located, not imported.
     """
     recorded = {_recorded(run.harness) for run in evidence.runs}
-    if not evidence.statements or recorded == {None} or recorded != {sources_of(SUITE)}:
-        return
-    table = _installed(evidence.api)
     planned = {name for name, requirement in evidence.statements.items() if requirement.table is None}
-    if not planned:
-        return  # only the user's own tests, which have their own table
+    if not planned or recorded == {None} or recorded != {sources_of(SUITE)}:
+        return  # without a plan, or only the user's own tests, which have their own table; or of another suite
+    table = _installed(evidence.api)
     if lacking := sorted(table - planned):
         yield f"the plan lacks requirements of the suite: {_listed(lacking)}"
     if foreign := sorted(planned - table):

@@ -50,7 +50,7 @@ def first_difference(
     a, b = (copy.cpu().numpy() for copy in copies)
     if np.array_equal(a, b):
         return None
-    wrong = np.flatnonzero((a != b).reshape(-1, got.itemsize).any(axis=1))
+    wrong = np.flatnonzero((a != b).reshape(got.numel(), got.itemsize).any(axis=1))
     index = int(wrong[0])
     value, right = got.flatten()[index].item(), wanted.flatten()[index].item()
     place = slice(index * got.itemsize, (index + 1) * got.itemsize)

@@ -128,7 +128,7 @@ class HeapImage:
         self, region: Region, got: np.ndarray, wanted: np.ndarray, wrong: np.ndarray
     ) -> dict[str, Any] | None:
         part = slice(region.start, region.stop)
-        elements = np.flatnonzero(wrong[part].reshape(-1, region.dtype.itemsize).any(axis=1))
+        elements = np.flatnonzero(wrong[part].reshape(region.count, region.dtype.itemsize).any(axis=1))
         if not len(elements):
             return None
         index = int(elements[0])

@@ -44,8 +44,8 @@ def explain(
     # Number the states: equal values in the same cell have the same number.
     values = np.concatenate([initial, final, history.old, result])
     owner = np.concatenate([np.arange(cells), np.arange(cells), history.cell, history.cell])
-    number = np.unique(values.view(np.int64), return_inverse=True)[1].reshape(-1)
-    state = np.unique(owner * len(values) + number, return_inverse=True)[1].reshape(-1)
+    number = np.unique(values.view(np.int64), return_inverse=True)[1]
+    state = np.unique(owner * len(values) + number, return_inverse=True)[1]
     start, end = state[:cells], state[cells : 2 * cells]
     before, after = state[2 * cells : 2 * cells + count], state[2 * cells + count :]
     moves = before != after

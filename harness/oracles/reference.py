@@ -63,18 +63,18 @@ def exchange(
     return by_sender
 
 
-def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | None = None) -> torch.Tensor:
+def reduced(values: torch.Tensor, op: str, group: Any = None) -> torch.Tensor:
     """Return the all_reduce of ``values`` over ``group`` with ``op``: sum, product, min, max, band, bor, bxor.
 
-    Sums and products of 16-bit floats are computed in float32 and rounded once, as a library must compute them; gloo
-    and nccl would round after each step. They do not reduce 16-bit integers, gloo adds booleans like bytes, and nccl
-    has no bitwise reductions: in these cases the values of all members are gathered and reduced here.
+    16-bit floats are reduced in float32 and rounded once, as a library must compute them; gloo and nccl would round
+    after each step. They do not reduce 16-bit integers, gloo adds booleans like bytes, and nccl has no bitwise
+    reductions: in these cases the values of all members are gathered and reduced here.
     """
-    if values.dtype in (torch.float16, torch.bfloat16) and op in ("sum", "product"):
-        return reduced(values.float(), op, group, members).to(values.dtype)
+    if values.dtype in (torch.float16, torch.bfloat16):
+        return reduced(values.float(), op, group).to(values.dtype)
     device = _device()
     if (device.type != "cpu" and op in _BITWISE) or values.dtype in (torch.int16, torch.bool):
-        folded, *others = gathered(values.unsqueeze(0), group, members).unbind()
+        folded, *others = gathered(values.unsqueeze(0), group).unbind()
         for other in others:
             folded = FOLDS[op](folded, other)
         return folded
@@ -83,21 +83,21 @@ def reduced(values: torch.Tensor, op: str, group: Any = None, members: int | Non
     return result.cpu()
 
 
-def gathered(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
+def gathered(values: torch.Tensor, group: Any = None) -> torch.Tensor:
     """Return the all_gather_into_tensor of a tensor along its first dimension, over ``group`` (default: the world).
 
     With a group it synchronises only that group.
     """
-    members = members or dist.get_world_size(group)
+    members = dist.get_world_size(group)
     flat = _bytes(values)
     result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=flat.device)
     dist.all_gather_into_tensor(result, flat, group=group)
     return _of_bytes(result, values.dtype, (members * values.shape[0], *values.shape[1:]))
 
 
-def swapped(values: torch.Tensor, group: Any = None, members: int | None = None) -> torch.Tensor:
+def swapped(values: torch.Tensor, group: Any = None) -> torch.Tensor:
     """Return the all_to_all_single of a matrix's columns: block j of member i becomes block i of member j."""
-    members = members or dist.get_world_size(group)
+    members = dist.get_world_size(group)
     rows, columns = values.shape
     blocks = values.view(rows, members, columns // members).transpose(0, 1)
     sent = _bytes(blocks)
@@ -113,10 +113,10 @@ def broadcast(values: torch.Tensor, source: int, group: Any = None) -> torch.Ten
     return _of_bytes(result, values.dtype, tuple(values.shape))
 
 
-def scattered(values: torch.Tensor, source: int, group: Any = None, members: int | None = None) -> torch.Tensor:
+def scattered(values: torch.Tensor, source: int, group: Any = None) -> torch.Tensor:
     """Return this member's rows of the values of global rank ``source``, by scatter; all members pass the same
     shape."""
-    members = members or dist.get_world_size(group)
+    members = dist.get_world_size(group)
     part = (values.shape[0] // members, *values.shape[1:])
     flat = _bytes(values)
     result = torch.empty(flat.numel() // members, dtype=torch.uint8, device=flat.device)
@@ -145,7 +145,7 @@ def bool_all(value: bool) -> bool:
 def barrier() -> None:
     """Wait until all ranks' processes have called this; their devices may still be at work."""
     with standstill.arrived():
-        dist.all_reduce(torch.zeros(1, dtype=torch.int32))
+        dist.all_reduce(torch.zeros((), dtype=torch.int32))
 
 
 def _device() -> torch.device:

@@ -23,8 +23,8 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "harness/oracles/linearise.py": ("tests/oracles/test_linearise.py",),
     "harness/oracles/perfetto.py": ("tests/oracles/test_perfetto.py",),
     # Inputs that make wrong elements visible, and sums exact.
-    "harness/cases/payload.py": ("tests/cases/test_cases.py", "tests/oracles/test_heap.py"),
-    "harness/cases/contribution.py": ("tests/oracles/test_shares.py", "tests/cases/test_collective.py"),
+    "harness/cases/payload.py": ("tests/cases/test_payload.py", "tests/cases/test_cases.py"),
+    "harness/cases/contribution.py": ("tests/cases/test_contribution.py", "tests/cases/test_collective.py"),
     # What compiled code must look like.
     "harness/isa/expect.py": ("tests/isa/test_compiled.py", "tests/isa/test_recorded.py"),
     "harness/isa/protocol/order.py": _PROTOCOL,

@@ -127,7 +127,7 @@ MUSTPASS = to_text(
         "0.2.0",
         "gate",
         20,
-        {PROFILE: Hardware("emulated", "gfx942", (2,))},
+        {PROFILE: Hardware("emulated", "gfx942", (2,), 0, ())},
         (Part((PROFILE,), ("published", "extended"), tuple(each.group for each in GROUPS), {}),),
     )
 )

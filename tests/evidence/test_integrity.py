@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harness.evidence import Case, Difference, Evidence, Plan, PlannedGroup, Verdict, read, worker_path
+from harness.evidence.chain import Chain
 from tests.evidence import samples
 from tests.evidence.samples import ADD, ADD_GROUP, NODES, PUT, PUT_GROUP
 
@@ -251,6 +252,39 @@ def test_what_is_in_order_and_contradicts_itself(tmp_path, records, problem):
     assert read(tmp_path / "evidence.jsonl").verdict() is not Verdict.PASS
 
 
+REASONS = {
+    "not_applicable": {FREE.id: "no GPU"}, "left_out": {FREE.id: "-k"}, "unsupported": {FREE.id: "needs Iris.free"},
+}  # fmt: skip
+OTHER = dataclasses.replace(TABLE[0], statement="It may.")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("left_out", "not_applicable", f"calls {FREE.id} both not applicable and left out"),
+        ("not_applicable", "left_out", f"calls {FREE.id} both not applicable and left out"),
+        ("unsupported", "not_applicable", f"calls {FREE.id} both not applicable and unsupported"),
+        ("not_applicable", "unsupported", f"calls {FREE.id} both not applicable and unsupported"),
+        ("left_out", "unsupported", f"calls {FREE.id} both unsupported and left out"),
+        ("unsupported", "left_out", f"calls {FREE.id} both unsupported and left out"),
+        (None, {"left_out": {PUT: "-k"}}, f"leaves {PUT} out, which is planned"),
+        (None, {"left_out": {PUT_GROUP: "-k"}}, f"leaves {PUT_GROUP} out, which is planned"),
+        (None, {"unsupported": {PUT: "x"}}, f"calls {PUT} unsupported, which is planned"),
+        (None, {"unsupported": {PUT_GROUP: "x"}}, f"calls {PUT_GROUP} unsupported, which is planned"),
+        (None, {"requirements": (OTHER, *TABLE[1:])}, f"states {PUT} differently than before"),
+    ],
+)
+def test_a_plan_that_contradicts_the_plan_before_it(tmp_path, first, second, problem):
+    """Each plan by itself has no problem: the second one's groups are none."""
+    values = {"requirements": (*TABLE, FREE), "capabilities": {"Iris.free": "missing"}}
+    one = dataclasses.replace(GREEN[1], **values, **({first: REASONS[first]} if first else {}))
+    more = {second: REASONS[second]} if isinstance(second, str) else second
+    other = dataclasses.replace(GREEN[1], **{**values, "groups": (), **more})
+    problems = problems_of(tmp_path, [GREEN[0], one, other, *GREEN[2:]])
+    assert any(problem in text for text in problems), problems
+    assert not any(problem in text for text in problems_of(tmp_path, [GREEN[0], one, *GREEN[2:]]))
+
+
 @pytest.mark.parametrize(
     "records",
     [
@@ -343,6 +377,25 @@ def test_long_names_cost_a_problem_and_no_time(tmp_path):
     plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
     [problem] = problems_of(tmp_path, [samples.run(), plan])
     assert "plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
+
+
+@pytest.mark.parametrize(("length", "problems"), [(1000, 0), (1001, 1)])
+def test_the_longest_name_that_is_allowed(tmp_path, length, problems):
+    name = f"{PUT}[n={'1' * (length - len(PUT) - 4)}]"
+    assert len(name) == length
+    plan = Plan((PlannedGroup(name, PUT, "t.py::test"),), samples.plan().requirements)
+    assert len(problems_of(tmp_path, [samples.run(), plan])) == problems
+
+
+def test_a_hash_under_another_key_does_not_end_a_line():
+    """The line is as long, and the hash stands where it should be; another key of the content states it too."""
+    chain, body = Chain("run"), b'{"run":"run","sequence":0}'
+    written, value = chain.sealed(body)
+    line = written.rstrip()
+    plain = {"run": "run", "sequence": 0, "chain": value}
+    assert Chain("run").problem_with(line, plain) is None
+    assert Chain("run").problem_with(line.replace(b',"chain":', b',"chaIn":'), plain) == "does not end with its hash"
+    assert Chain("run").problem_with(line, {**plain, "chain": "0" * 64}) == "does not end with its hash"
 
 
 def test_many_requirements_cost_no_more_each():

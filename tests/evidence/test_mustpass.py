@@ -12,7 +12,7 @@ from tests.evidence import samples
 PROFILE = Hardware("rocm", "gfx942", (8, 4), 8, ("MI300X", "MI325X"))
 LIST = MustPass(
     "1.0", "certify", 7,
-    {"mi300x": PROFILE, "other": Hardware("cuda", "sm_90", (2,))},
+    {"mi300x": PROFILE, "other": Hardware("cuda", "sm_90", (2,), 0, ())},
     (
         Part(("mi300x", "other"), ("published", "extended"), ("A[1]", "A[2]", "B[1]"), {"N": "no graphs"}),
         Part(("mi300x",), ("extended",), ("C[1]",), {}),

@@ -1,5 +1,6 @@
 """The choice for planted changes: units, references, the map, and the choice. Each test plants a change."""
 
+import dataclasses
 import json
 
 import pytest
@@ -206,6 +207,67 @@ def test_reasons_count_what_they_do_not_name(folder):
         "it reaches lib/core/helpers.py:checked, which changed and 1 more",
         "its test imports suite/support.py, which changed",
     ), "the function before the class around it"
+
+
+def test_a_method_is_named_before_its_class(folder):
+    known = library.map_of(folder)
+    library.edit(folder, HOST, 'kind = "plain"', 'kind = "other"')
+    library.edit(folder, HOST, "return checked(n)", "return checked(n + 1)")
+    assert chosen(folder, known).reasons["PUT"] == (
+        "it reaches lib/core/host.py:Instance.put, which changed and 1 more",
+    )
+    library.edit(folder, HOST, "return checked(n + 1)", "return checked(n)")
+    library.edit(folder, KERNELS, "    table.publish(pointer)\n", "    pass\n")
+    reasons = chosen(folder, known).reasons["PUT"]
+    assert reasons == ("it reaches lib/core/kernels.py:publish_all, which changed and 1 more",), "so is a function"
+
+
+def test_all_changed_files_of_a_test_are_counted(folder):
+    known = library.map_of(folder)
+    for file in ("suite/support.py", "suite/test_put.py"):
+        (folder / file).write_text((folder / file).read_text() + "x = 1\n")
+    (reason,) = chosen(folder, known).reasons["PUT"]
+    assert reason.startswith("its test imports suite/") and reason.endswith(", which changed and 1 more")
+
+
+def test_what_touches_the_change_comes_before_what_is_unknown(folder):
+    known = library.map_of(folder)
+    library.edit(folder, HELPERS, "n < 10", "n < 11")
+    assert chosen(folder, known, names=("NEW", *BOTH)).order == ("PUT", "NEW", "GET")
+
+
+def test_a_unit_that_is_known_to_be_reached_affects_only_those_that_reach_it(folder):
+    """Also a public name, and also on another device."""
+    known = library.map_of(folder)
+    name = "lib/__init__.py:put"
+    put = dataclasses.replace(known.requirements["PUT"], units=known.requirements["PUT"].units | {name})
+    known = dataclasses.replace(known, requirements={**known.requirements, "PUT": put})
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    for unit in (name, f"{HELPERS}:checked"):
+        for elsewhere in ("", "this run is on rocm"):
+            choice = choose(
+                BOTH, known, units, suite, (), "lib", "suite", elsewhere=elsewhere, since_base={unit: "changed"}
+            )
+            assert (list(choice.reasons), choice.everything) == (["PUT"], ()), unit
+
+
+@pytest.mark.parametrize(
+    ("library_folder", "suite_folder", "file", "reasons"),
+    [
+        ("lib", "python/suite", "python/suite/test_get.py", ["GET"]),
+        ("lib", "python/suite", "python/other.py", ["GET", "PUT"]),
+        ("lib", "python/suite", "new/thing", ["GET", "PUT"]),
+        ("lib", None, "suite/test_get.py", ["GET", "PUT"]),  # a folder of the library's repository
+        ("lib", None, "README.md", []),
+        ("", "suite", "pyproject.toml", ["GET", "PUT"]),  # the repository does not have the library
+    ],
+)
+def test_files_are_those_of_the_library_or_of_the_suite_by_their_folders(
+    folder, library_folder, suite_folder, file, reasons
+):
+    units, suite = Sources(folder / "lib").digests(), suite_digests(folder / "suite")
+    choice = choose(BOTH, library.map_of(folder), units, suite, [file], library_folder, suite_folder)
+    assert sorted(choice.reasons) == reasons
 
 
 def test_a_reason_is_stated_once_for_all_its_requirements(folder):

@@ -110,6 +110,10 @@ CASES = {
     "nothing was planned": (
         lambda: [samples.run(), dataclasses.replace(samples.plan(), groups=()), samples.end(0)], ALL, Word.UNCLEAR, 3,
     ),
+    "nothing was planned, and the library does not support a requirement": (
+        lambda: [unsupported()[0], dataclasses.replace(unsupported()[1], groups=()), samples.end(0)],
+        ALL, Word.UNCLEAR, 3,
+    ),
     "a group passed without a case": (
         lambda: [*samples.green()[:6], Group(ADD_GROUP, ADD, Verdict.PASS, 0), samples.end(0)],
         ONLY_PUT, Word.UNCLEAR, 3,

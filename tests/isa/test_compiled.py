@@ -9,7 +9,7 @@ import pytest
 
 from harness.isa import executed, fingerprint, remote_mismatch, remote_widths
 from harness.isa.sources import current_file
-from tests.isa import kernels
+from tests.isa import kernels, protocol_kernels
 
 
 @pytest.mark.parametrize(("dtype", "remote"), [("fp16", {16: 1}), ("i32", {16: 2}), ("i64", {16: 4})])
@@ -36,6 +36,14 @@ def test_wide_stores_are_no_mismatch_and_absent_ones_are():
     assert remote_mismatch(print_, "atomic", 4) == "there is no remote atomic"
 
 
+def test_a_poll_is_no_payload():
+    text = protocol_kernels.listing(protocol_kernels.exchange, "gfx942")
+    print_ = fingerprint(text)
+    assert remote_widths(print_, "load") == {4: 2, 16: 4}, "the polls are 4 bytes wide"
+    assert remote_mismatch(print_, "load", 16) is None
+    assert "4 x 16 bytes wide, wanted 4 only" in remote_mismatch(print_, "load", 4)
+
+
 def test_the_chain_names_the_line_of_the_access_and_its_caller():
     [store] = [a for a in fingerprint(kernels.listing("put")).accesses if a.where == "remote"]
     inner, outer = store.source.split(" @ ")
@@ -49,6 +57,7 @@ def test_system_scope_atomics_and_their_fences():
     assert print_.writebacks == {"sc0 sc1": 1}
     assert print_.invalidates == {"sc0 sc1": 1}
     assert {a.bits for a in print_.accesses if a.kind == "atomic"} == {("sc0", "sc1")}
+    assert remote_mismatch(print_, "atomic", 4) is None, "they are what is measured, and no flags"
     assert print_.widths("local", "store") == {4: 8}
     assert print_.waits > 0
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from conformance.isa.catalogue import CALLS
-from conformance.isa.contract import Code, Contract, Own, broken, contracts, promises
+from conformance.isa.contract import Code, Contract, Own, broken, codes_of, contracts, flags_of, promises
 from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
@@ -174,6 +175,16 @@ def check(kernel, arch, fault, wanted, place, contract=EXCHANGE):
     assert all(line.startswith(f"exchange ({arch}") for line in lines)
 
 
+@pytest.mark.parametrize(("bits", "count", "faulty"), [("sc1", 1, False), ("sc1", 0, True), ("", 1, True)])
+def test_another_library_may_also_wait_for_its_own_gpu(bits, count, faulty):
+    """But not only for it, and no poll may read a cache that the writer does not reach."""
+    text = listing(words, AMD)
+    wrong = re.sub("(global_load_dwordx2 .*) sc0 sc1", rf"\1 {bits}", text, count=count)
+    assert wrong != text
+    lines = judged(wrong, WORDS, is_own=False)
+    assert bool(lines) is faulty and all("does not read at scope sys" in line for line in lines)
+
+
 def test_an_atomic_made_of_a_loop_is_no_wait():
     contract = Contract("added")
     assert judged(listing(added, PTX), contract) == []
@@ -293,7 +304,7 @@ def test_a_limit_is_for_the_architecture_that_it_names():
     assert line == f"exchange ({AMD}): {registers} registers, at most {registers - 1} wanted"
     ptx = listing(exchange, PTX)
     assert isa.fingerprint(ptx, "").registers is None, "ptxas has not counted them"
-    assert judged(ptx, Contract("exchange", own=Own(registers={PTX: 0}))) == []
+    assert judged(ptx, Contract("exchange", own=Own(registers={isa.fingerprint(ptx, "").arch: 0}))) == []
 
 
 @pytest.mark.parametrize(
@@ -326,3 +337,48 @@ def test_another_library_may_write_a_flag_for_programs_of_its_own_gpu():
     text = AMD_FAULTS["flag of the GPU only"][0](listing(exchange, AMD))
     assert any("is not written at scope sys" in line for line in judged(text))
     assert not any("is not written at scope" in line for line in judged(text, is_own=False))
+
+
+@pytest.mark.parametrize(("shared", "bytes_"), [(None, 64), (0, 0), (128, 128)])
+def test_shared_memory_is_that_of_the_launch_if_it_is_known(shared, bytes_):
+    """Triton allocates shared memory at a launch, beyond what a listing states."""
+    text = listing(exchange, AMD)
+    code = Code("exchange", replace(isa.fingerprint(text, ""), lds=64), protocol.read(text), text, shared)
+    assert code.lds == bytes_
+    lines = broken(Contract("exchange", own=Own(lds={AMD: 63})), [code], is_own=True)
+    assert lines == ([f"exchange ({AMD}): {bytes_} bytes of LDS, at most 63 wanted"] if bytes_ > 63 else [])
+
+
+def test_the_code_of_a_launch_is_what_a_contract_judges():
+    text = listing(exchange, AMD)
+    (code,) = codes_of(SimpleNamespace(kernel="exchange", listing=text))
+    assert (code.kernel, code.listing, code.shared) == ("exchange", text, None)
+    assert code.fingerprint == isa.fingerprint(text, "")
+    assert broken(EXCHANGE, [code], is_own=True) == []
+    (wrong,) = codes_of(SimpleNamespace(kernel="exchange", listing=AMD_FAULTS["no write-back"][0](text)))
+    assert broken(EXCHANGE, [wrong], is_own=True)
+
+
+@pytest.mark.parametrize(("flags", "some"), [((), False), (("swap",), False), (("store",), True)])
+def test_only_the_operations_that_a_contract_names_write_flags(flags, some):
+    steps = flags_of(replace(WORDS, flags=flags), protocol.read(listing(words, AMD)))
+    assert bool(steps) is some and all(step.access == "store" for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({}, True), ({"space": "scalar"}, False), ({"width": 4, "bits": ("sc0", "sc1")}, False),
+        ({"where": "local"}, False), ({"kind": "load"}, False),
+    ],
+    ids=["payload", "scalar", "flag", "local", "load"],
+)  # fmt: skip
+def test_the_widths_that_a_library_promises_are_those_of_its_payload(change, counts):
+    """A narrow access besides the payload breaks nothing."""
+    text = listing(exchange, AMD)
+    print_ = isa.fingerprint(text, "")
+    wide = next(each for each in print_.accesses if (each.kind, each.where) == ("store", "remote"))
+    further = replace(wide, **{"width": 2, **change})
+    code = Code("exchange", replace(print_, accesses=(wide, further)), protocol.read(text), text)
+    lines = broken(EXCHANGE, [code], is_own=True)
+    assert bool(lines) is counts and all("2 bytes wide, wanted 16" in line for line in lines)

@@ -224,6 +224,13 @@ def test_tensors_are_compared_by_bits_shape_and_dtype(got: torch.Tensor, index: 
     assert difference is not None and difference["index"] == index, difference
 
 
+@pytest.mark.parametrize("sparse", [(True, False), (False, True), (True, True)])
+def test_only_strided_tensors_can_be_compared(sparse: tuple[bool, bool]) -> None:
+    one, other = (torch.eye(2).to_sparse() if each else torch.eye(2) for each in sparse)
+    with pytest.raises(HarnessError, match="output: expected strided tensors, got torch"):
+        first_difference("output", one, other, rank=0)
+
+
 @pytest.mark.parametrize(
     ("dtype", "got", "wanted", "clause"),
     [

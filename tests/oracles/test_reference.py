@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from harness.cases import payload
-from harness.oracles import bool_all, broadcast, exchange, gathered, reduced, scattered, swapped
+from harness.oracles import barrier, bool_all, broadcast, exchange, gathered, reduced, reference, scattered, swapped
 from harness.ranks import RankGroup
 
 RANKS = 3
@@ -46,7 +46,7 @@ def ordered(env: dict, kind: str) -> float:
     elif kind == "swapped":
         swapped(value.repeat(RANKS).view(1, RANKS))
     else:
-        gathered(value)
+        barrier() if kind == "barrier" else gathered(value)
     return time.monotonic() - started
 
 
@@ -73,21 +73,21 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
     wide = torch.arange(100 * rank, 100 * rank + 8, dtype=torch.int16).view(2, 4)
     return {
         "members": members,
-        "wide blocks": swapped(wide, handle, 2).tolist(),
-        "gathered": gathered(mine, handle, 2).tolist(),
-        "swapped": swapped(mine, handle, 2).tolist(),
+        "wide blocks": swapped(wide, handle).tolist(),
+        "gathered": gathered(mine, handle).tolist(),
+        "swapped": swapped(mine, handle).tolist(),
         "broadcast": broadcast(mine, 2, handle).tolist(),
-        "scattered": scattered(mine, 0, handle, 2).tolist(),
-        **{op: reduced(mine[:1], op, handle, 2).tolist() for op in ("sum", "product", "min", "band", "bxor")},
-        "wide": reduced(mine[:1].float(), "product", handle, 2).tolist(),
+        "scattered": scattered(wide, 0, handle).tolist(),
+        **{op: reduced(mine[:1], op, handle).tolist() for op in ("sum", "product", "min", "band", "bxor")},
+        "wide": reduced(mine[:1].float(), "product", handle).tolist(),
     }
 
 
-def kept(env: dict, dtype: str) -> tuple[list, bool, bool]:
-    """Return this rank's values after their reduction, and whether all ranks agree on two conditions."""
+def kept(env: dict, dtype: str) -> tuple[list, list, bool, bool]:
+    """Return this rank's values after their reduction, the result, and whether all ranks agree on two conditions."""
     values = torch.full((3,), env["rank"] + 1, dtype=getattr(torch, dtype))
-    reduced(values, "sum")
-    return values.tolist(), bool_all(True), bool_all(env["rank"] != 1)
+    total = reduced(values, "sum")
+    return values.tolist(), total.tolist(), bool_all(True), bool_all(env["rank"] != 1)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +114,9 @@ def test_exchange_takes_a_payload_per_receiver(group: RankGroup) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int16", "float32", "float16"])
 def test_references_leave_their_arguments_as_they_are(group: RankGroup, dtype: str) -> None:
-    for rank, (values, always, not_on_one) in enumerate(group.call(f"{__name__}:kept", dtype)):
+    for rank, (values, total, always, not_on_one) in enumerate(group.call(f"{__name__}:kept", dtype)):
         assert values == [rank + 1] * 3, "the input of the library under test"
+        assert total == [6] * 3
         assert (always, not_on_one) == (True, False)
 
 
@@ -132,9 +133,25 @@ def test_references_of_a_group(group: RankGroup) -> None:
         starts = [[100 * member + 4 * row + 2 * place for member in order] for row in range(2)]
         assert got["wide blocks"] == [[value for start in row for value in (start, start + 1)] for row in starts]
         assert got["broadcast"] == rows[2]
-        assert got["scattered"] == [rows[0][place]]
+        assert got["scattered"] == [[4 * place, 4 * place + 1, 4 * place + 2, 4 * place + 3]], "rows of rank 0"
         assert (got["sum"], got["product"], got["min"]) == ([[22, 24]], [[21, 44]], [[1, 2]])
         assert (got["band"], got["bxor"], got["wide"]) == ([[1 & 21, 2 & 22]], [[1 ^ 21, 2 ^ 22]], [[21.0, 44.0]])
+
+
+def test_a_gpu_backend_computes_on_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    for config, device in (
+        ("cpu:gloo,cuda:nccl", torch.device("cuda", 3)),
+        ("cpu:gloo,cuda:gloo", torch.device("cpu")),
+        ("cpu:gloo", torch.device("cpu")),
+    ):
+        monkeypatch.setattr(dist, "get_backend_config", lambda config=config: config)
+        assert reference._device() == device, config
+
+
+def test_a_barrier_waits_for_the_processes(group: RankGroup) -> None:
+    seconds = group.call(f"{__name__}:ordered", "barrier")
+    assert min(seconds[1:]) > 0.15, f"it returned before rank 0 had entered: {seconds}"
 
 
 @pytest.mark.parametrize("kind", ["exchange", "reduced", "gathered", "swapped"])

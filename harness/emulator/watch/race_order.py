@@ -74,16 +74,10 @@ class Order(NamedTuple):
         clocks: list[Clock] = []
         done: dict[tuple[int, int], Clock] = {}
         for a, b in zip(self, other, strict=True):
-            if a is b or not b:
-                clocks.append(a)
-            elif not a:
-                clocks.append(b)
-            else:
-                pair = id(a), id(b)
-                joint = done.get(pair)
-                if joint is None:
-                    joint = done[pair] = join(a, b)
-                clocks.append(joint)
+            pair = id(a), id(b)
+            if pair not in done:
+                done[pair] = join(a, b)
+            clocks.append(done[pair])
         return Order._make(clocks)
 
     def having(self, thread: int, reached: list[int]) -> Order:
@@ -98,7 +92,7 @@ Taken = tuple[int, tuple[Order, Order]]
 
 def join(a: Clock, b: Clock) -> Clock:
     """Return the later access for each thread; if one clock includes the other, that object itself, to share it."""
-    if a is b or not b:
+    if a is b:
         return a
     if len(a) < len(b):
         a, b = b, a
@@ -180,7 +174,8 @@ class Thread:
             # Covered: of other agents, accesses that reached the system; of this one, those that reached it; of
             # siblings, those in the compute unit.
             clock = dict(known.system)
-            for source, reach in ((known.agent, AGENT), (known.issued if reading == LENIENT else known.complete, 1)):
+            of_siblings = known.issued if reading == LENIENT else known.complete
+            for source, reach in ((known.agent, AGENT), (of_siblings, WORKGROUP)):
                 for number, n in source.items():
                     if number >= 0 and self.relation(threads[number]) <= reach and clock.get(number, 0) < n:
                         clock[number] = n

@@ -75,11 +75,7 @@ def _is_retry(program: Program, loop: frozenset[int], spin: Spin) -> bool:
 
 def _conditions(program: Program, loop: frozenset[int]) -> list[Step]:
     """Return the conditional branches in the loop: by others than its exits a flag for its exit may be set."""
-    return [
-        program.blocks[block][-1]
-        for block in loop
-        if program.blocks[block] and len(program.edges[block]) > 1
-    ]  # fmt: skip
+    return [program.blocks[block][-1] for block in loop if len(program.edges[block]) > 1]
 
 
 def _decides(program: Program, loop: frozenset[int], access: Step) -> bool:

@@ -5,7 +5,17 @@ import random
 import pytest
 
 from harness.emulator.watch import race_order
-from harness.emulator.watch.race_order import AGENT, NOTHING, SYSTEM, Launched, Thread, meet
+from harness.emulator.watch.race_order import (
+    AGENT,
+    COMPLETE,
+    ISSUED,
+    NOTHING,
+    SYSTEM,
+    Launched,
+    Order,
+    Thread,
+    meet,
+)
 
 
 def joined(threads, reading):
@@ -66,3 +76,70 @@ def test_an_access_that_is_left_out_is_seen(monkeypatch):
     monkeypatch.setattr(race_order, "_plus_own", lambda order, threads: plain(order, threads[1:]))
     with pytest.raises(AssertionError):
         barriers(0)
+
+
+def thread(number: int = 0, known: Order = NOTHING, rank: int = 0) -> Thread:
+    return Thread(number, Launched(rank, "kernel", (1, 1, 1), 4, str), -1 - rank, number, (known, known))
+
+
+def test_a_wavefront_publishes_what_it_has_issued_completed_and_written_back():
+    """``reached`` after each step, and the order with the next access itself, which has the next number."""
+    one = thread(3)
+    assert one.publish() == (Order({}, {}, {}, {}, {3: 1}),) * 2, "nothing but the access that publishes it"
+    one.access(())
+    one.access(())
+    assert one.publish()[0] == Order({3: 2}, {}, {}, {}, {3: 3})
+    one.wait(1)
+    assert one.publish()[0] == Order({3: 2}, {3: 1}, {}, {}, {3: 3}), "the newest one is in flight"
+    one.wait(0)
+    one.write_back(SYSTEM, [one] * 4)
+    one.access(())
+    one.wait(1)
+    assert one.reached == [3, 2, 2, 2], "the write-back is complete, and covers what was issued before it"
+
+
+def test_a_wait_for_fewer_operations_than_are_in_flight_completes_none():
+    one = thread()
+    one.access(())
+    for left in (1, 2, 63):
+        one.wait(left)
+        assert one.reached[COMPLETE] == 0 and len(one.flight) == 1
+
+
+def test_a_scalar_access_is_complete_when_nothing_is_in_flight():
+    """``HappensBefore.scalar`` issues it without an operation in flight."""
+    one = thread()
+    one.access(())
+    one.reached[ISSUED] += 1
+    one.wait(1)
+    assert one.reached[COMPLETE] == 0
+    one.wait(0)
+    assert one.reached[COMPLETE] == 2
+
+
+def test_a_fence_is_no_access():
+    one = thread()
+    one.access(())
+    one.access(())
+    one.wait(0)
+    one.invalidate(SYSTEM)
+    one.access(())
+    one.wait(1)
+    assert one.reached[COMPLETE] == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "covered"),
+    [("issued", {3}), ("complete", set()), ("agent", {2, 3}), ("system", {-1, 1, 2, 3})],
+)
+def test_a_write_back_covers_what_has_come_as_far_as_it_acts(place, covered):
+    """Threads 1 to 3: another rank's, another work-group's, a sibling. Number -1 is another process's."""
+    known = NOTHING._replace(**{place: {-1: 9, 1: 5, 2: 6, 3: 7}})
+    launch, far = Launched(0, "kernel", (2, 1, 1), 4, str), Launched(1, "kernel", (1, 1, 1), 4, str)
+    one = Thread(0, launch, -1, 0, (known, known))
+    others = [Thread(1, far, -2, 0, ()), Thread(2, launch, -1, 4, ()), Thread(3, launch, -1, 1, ())]
+    one.write_back(SYSTEM, [one, *others])
+    lenient, strict = one.flight[-1].written_back[1]
+    assert lenient.keys() == {0} | covered, "a leader writes back for its siblings"
+    siblings = {"issued": set(), "complete": {3}}.get(place, covered)
+    assert strict.keys() == {0} | siblings, "siblings must have waited for their stores"
