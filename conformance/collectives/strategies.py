@@ -137,7 +137,12 @@ def _ragged(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
     rows = 2 * kernel.block_m + (16 if build.extent == "whole" else 1)
     columns = 2 * kernel.block_n + (16 if build.extent in ("whole", "aligned") else 4)
     rings = 1 + (build.extent == "ragged") if kernel.variant == "ring" else 1
-    return replace(simplest(ranks, op, dtype, build, (rows, columns)), rings=rings, root=ranks - 1)
+    case = simplest(ranks, op, dtype, build, (rows, columns))
+    if case.in_place and COLLECTIVES[op].in_place == SOMETIMES:
+        # The same kernel, on two tensors: in place a group of one has its result before the call.
+        turned = "both" if case.turned in ("in", "both") else ""
+        case = replace(case, in_place=False, out_pad=case.in_pad, turned=turned)
+    return replace(case, rings=rings, root=ranks - 1)
 
 
 def messages(ranks: int, dtype: str) -> list[Cases]:
