@@ -37,8 +37,8 @@ EMULATED = "emulated"
 FILE, PAGE = "matrix.json", "matrix.md"
 BINARY_TESTS = "conformance/rma conformance/atomics conformance/collectives/test_all_reduce.py"
 FURTHER_TESTS = (
-    "conformance/isa/test_contract.py conformance/isa/test_order.py conformance/isa/test_remote_width.py "
-    "conformance/negative/test_masked_off_heap.py"
+    "conformance/collectives/test_ragged.py conformance/collectives/test_turns.py conformance/isa/test_contract.py "
+    "conformance/isa/test_order.py conformance/isa/test_remote_width.py conformance/negative/test_masked_off_heap.py"
 )
 DEFAULT_KINDS = tuple(kind for kind in KINDS if kind != HARNESS)
 

@@ -168,6 +168,16 @@ def perform(env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None) 
     return outputs
 
 
+def passed(env: Env, case: CollectiveCase, calls: list[Call]) -> list[torch.Tensor]:
+    """Return the tensors of the calls as all members together pass them, each once."""
+    tensors = {}
+    for call in calls:
+        inputs, outputs = described(case.op).shapes(case.m, case.n, call.party.size)
+        tensors[call.source.start] = _matrix(env.image.tensor(call.source), inputs, *_input_layout(case))
+        tensors[call.target.start] = _matrix(env.image.tensor(call.target), outputs, *_output_layout(case))
+    return list(tensors.values())
+
+
 def invoke(env: Env, case: CollectiveCase, call: Call, settings: Any, ccl: Any = None) -> Any:
     """Call the library's op once, on the instance under test or on another instance's ``ccl``."""
     op = described(case.op)

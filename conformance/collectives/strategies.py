@@ -90,10 +90,14 @@ def drawn(ranks: int, op: str, dtype: str | int) -> list[Cases]:
     ``dtype`` is the element type, or for an op that only moves data its width in bytes: then the builds go round all
     types of that width, which may share kernels.
     """
+    return [_published(_of_build(ranks, op, name, build)) for name, build in _typed(ranks, op, dtype)]
+
+
+def _typed(ranks: int, op: str, dtype: str | int) -> list[tuple[str, Build]]:
+    """Return the builds of ``drawn``, each with an element type."""
     builds = builds_of(ranks, op, dtype)
     dtypes = [name for name in (*ALL, *FURTHER) if dtype in (name, size_of(name))]
-    pairs = [(dtypes[k % len(dtypes)], builds[k % len(builds)]) for k in range(max(len(dtypes), len(builds)))]
-    return [_published(_of_build(ranks, op, name, build)) for name, build in pairs]
+    return [(dtypes[k % len(dtypes)], builds[k % len(builds)]) for k in range(max(len(dtypes), len(builds)))]
 
 
 def builds_of(ranks: int, op: str, dtype: str | int) -> Sequence[Build]:
@@ -106,9 +110,39 @@ def builds_of(ranks: int, op: str, dtype: str | int) -> Sequence[Build]:
 
 def accumulations(ranks: int, variant: str) -> list[Cases]:
     """Return a strategy for each build of a variant of ``ACCUMULATING``, with any element type that it supports."""
-    builds = _builds(tuple(ACCUMULATING.items()), ranks > 1, few=True)
-    rows = [(dtype, build) for (name, dtype), some in builds.items() for build in some if name == variant]
+    rows = _accumulating(ranks, variant)
     return [_published(_accumulation(ranks, dtype, build)) for dtype, build in rows]
+
+
+def _accumulating(ranks: int, variant: str) -> list[tuple[str, Build]]:
+    """Return the builds of ``accumulations``, each with an element type."""
+    builds = _builds(tuple(ACCUMULATING.items()), ranks > 1, few=True)
+    return [(dtype, build) for (name, dtype), some in builds.items() for build in some if name == variant]
+
+
+def ragged(ranks: int, op: str) -> list[CollectiveCase]:
+    """Return a call with each kernel of one collective that ``drawn`` and ``accumulations`` draw, for a shape of three
+    tiles in each dimension, the last of which is ragged, as far as the kernel's ``extent`` allows."""
+    (values,) = COLLECTIVES[op].parameters.values()
+    rows = [row for dtype in values for row in _typed(ranks, op, dtype)]
+    accumulating = [variant.name for variant in COLLECTIVES[op].variants if variant.name in ACCUMULATING]
+    rows += [row for variant in accumulating for row in _accumulating(ranks, variant)]
+    cases = [_ragged(ranks, op, dtype, build) for dtype, build in rows]
+    return cases if judged.extended() else list(dict.fromkeys(map(published, cases)))
+
+
+def _ragged(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
+    kernel = build.kernel
+    # Kernels can access the whole dword in which a tensor ends: four columns of elements of any size end with one.
+    rows = 2 * kernel.block_m + (16 if build.extent == "whole" else 1)
+    columns = 2 * kernel.block_n + (16 if build.extent in ("whole", "aligned") else 4)
+    rings = 1 + (build.extent == "ragged") if kernel.variant == "ring" else 1
+    case = simplest(ranks, op, dtype, build, (rows, columns))
+    if case.in_place and COLLECTIVES[op].in_place == SOMETIMES:
+        # The same kernel, on two tensors: in place a group of one has its result before the call.
+        turned = "both" if case.turned in ("in", "both") else ""
+        case = replace(case, in_place=False, out_pad=case.in_pad, turned=turned)
+    return replace(case, rings=rings, root=ranks - 1)
 
 
 def messages(ranks: int, dtype: str) -> list[Cases]:
@@ -121,11 +155,12 @@ def messages(ranks: int, dtype: str) -> list[Cases]:
     return [_message(ranks, op, dtype, build) for op, build in rows]
 
 
-def simplest(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
-    """Return one call with the kernel of ``build``, which ``drawn`` draws too, of all ranks or of a group."""
+def simplest(ranks: int, op: str, dtype: str, build: Build, shape: tuple[int, int] = (5, 70)) -> CollectiveCase:
+    """Return one call with the kernel of ``build``, which ``drawn`` draws too, of all ranks or of a group. ``shape``:
+    rows and columns, as far as the kernel's extent allows."""
     in_pad, out_pad, shift, turned = build.layout
     members = max(len(members_of(build.groups[0], rank, ranks)) for rank in range(ranks))
-    m, n = of_extent(build.extent, 5, 70, (in_pad, out_pad), bool(turned), members)
+    m, n = of_extent(build.extent, *shape, (in_pad, out_pad), bool(turned), members)
     kernel, collective = build.kernel, COLLECTIVES[op]
     return collective.case(
         dtype=dtype, reduce=build.reduce, m=m, n=n, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
@@ -163,7 +198,8 @@ def _builds(
 
     parameters = {
         "op": tuple(of_op), "dtype": ALL if reduces else (1, 2, 4, 8),
-        "kernel": range(max(map(len, of_op.values()))), "extent": EXTENTS,
+        # A kernel for one element shows little, so that of few kernels only one is: first is the most frequent.
+        "kernel": range(max(map(len, of_op.values()))), "extent": (*EXTENTS[few:], *EXTENTS[:few]),
         "reduce": reduce_ops("int32") if reduces else ("sum",), "in_place": (False, True)[: 1 + reduces],
         "layout": (None,) if reduces else LAYOUTS,
     }  # fmt: skip

@@ -90,8 +90,9 @@ def mutants_page() -> str:
             "`mutants/equivalent.toml`."
         ),
         "Machine code of the ring all_reduce": (
-            "A sample of 60 from all operators, under the calls of `test_all_reduce.py` with the level `gate` on two "
-            "ranks, of `test_turns.py`, and of `ISA-CONTRACT-001`."
+            "A sample of 160 with the seed 7 from all operators, under the calls of `test_all_reduce.py` with the "
+            "level `gate` on two ranks, of `test_ragged.py`, of `test_turns.py`, and of `ISA-CONTRACT-001`. Of two "
+            "ranks, half are one: three of the kernels here are for a group of one member, in which nothing is sent."
         ),
         "Harness": (
             "A sample with the seed 77, stopped before its end, on two cores that other work shared; the tests were "

@@ -88,7 +88,7 @@ def _arguments(case: Any) -> tuple[Any, ...]:
 EVERY = {
     "CCL-SCRATCH-001", "CCL-CAPTURE-001", "CCL-GROUP-001", "CCL-ASYNC-001", "CCL-STREAM-001", "CCL-REFUSE-001",
     "CCL-REFUSE-002", "CCL-WAIT-001", "CCL-HELD-001", "CCL-STEPS-001", "CCL-ROOM-001", "CCL-WRAP-001",
-    "CCL-LARGE-001", "CCL-TURNS-001",
+    "CCL-LARGE-001", "CCL-RAGGED-001", "CCL-TURNS-001",
 }  # fmt: skip
 REDUCING = {"CCL-REPEAT-001", "CCL-NARROW-001"}
 FURTHER = {*REDUCING, "CCL-STRIDES-001", "CCL-FAR-001"}
@@ -120,6 +120,7 @@ def test_a_collective_is_in_every_matrix(
         "CCL-STREAM-001",
         "CCL-WAIT-001",
         "CCL-HELD-001",
+        "CCL-RAGGED-001",
         "CCL-STEPS-001",
         "CCL-ROOM-001",
         "CCL-WRAP-001",

@@ -189,6 +189,19 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
         """Undo ``carve``: the bytes become red zone; ``ValueError`` if nothing was carved at ``address``."""
         self.allocations.uncarve(address)
 
+    @contextmanager
+    def confined(self, memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Let the kernels of the body access nothing of ``memory`` but ``tensors``, which are disjoint parts of it.
+
+        The same holds for the other ranks' heaps: see ``carve``. All bytes between the first and the last element of a
+        tensor are accessible, and the whole dword that contains the last one. ``ValueError`` if ``memory`` is not
+        registered, or has carved parts.
+        """
+        self.update_memory()
+        parts = [(tensor.data_ptr(), _stop_of(tensor)) for tensor in tensors if tensor.numel()]
+        with self.allocations.confined(memory.data_ptr(), memory.nbytes, parts):
+            yield
+
     def forget(self, memory: torch.Tensor | int, size: int = 0) -> None:
         """Mark the contents of a tensor, or of ``size`` bytes at an address, as unspecified, as after ``torch.empty``.
 
@@ -423,6 +436,12 @@ class _Utils:
             "mem_bus_width": 8192,
             "cooperativeLaunch": 1,
         }
+
+
+def _stop_of(tensor: torch.Tensor) -> int:
+    """Return the address after the last element of a tensor that is not empty."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr() + (last + 1) * tensor.itemsize
 
 
 def _benchmark(kernel_call: Callable[[], Any], quantiles: Sequence[float] | None = None, **_: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +75,8 @@ class Allocations:
         self._known: dict[int, Allocation] = {}
         # Per segment, the parts carved from it: offset -> (size, label).
         self._carved: dict[int, dict[int, tuple[int, str]]] = {}
+        # Per segment that is confined, the offsets (start, stop) of what kernels may access.
+        self._confined: dict[int, list[tuple[int, int]]] = {}
         self._tables: dict[tuple[object, ...], Table] = {}
         self.state = object()
         """Another object after each change."""
@@ -122,6 +126,27 @@ class Allocations:
             self._carved.get(mapping.address, {}).pop(offset, None)
         self._changed()
 
+    @contextmanager
+    def confined(self, address: int, size: int, parts: Sequence[tuple[int, int]]) -> Iterator[None]:
+        """Make of [address, address + size) only ``parts`` accessible, in each mapping of its heap.
+
+        ``parts``: (start, stop) of disjoint ranges in it. ``ValueError`` if no segment contains the range, or if parts
+        are carved from the segment.
+        """
+        segment = self._segment(address, size)
+        if segment is None or segment.address in self._carved:
+            raise ValueError(f"cannot confine {size} bytes at {address:#x}: they are not in one segment without parts")
+        first, last = address - segment.address, address - segment.address + size
+        inside = sorted((start - segment.address, stop - segment.address) for start, stop in parts)
+        kept = [(start, stop) for start, stop in ((0, first), *inside, (last, segment.size)) if start < stop]
+        self._confined = {mapping.address: kept for mapping in self._mappings(segment)}
+        self._changed()
+        try:
+            yield
+        finally:
+            self._confined = {}
+            self._changed()
+
     def table(self, extra: list[tuple[int, int, str]], rank: int | None = None) -> Table:
         """Return the registered allocations, and the launch's own allocations that lie in none of them.
 
@@ -170,6 +195,11 @@ class Allocations:
     def _accessible(self) -> list[Allocation]:
         parts: list[Allocation] = []
         for known in self._known.values():
+            for start, stop in self._confined.get(known.address, ()):
+                label = f"{known.label} from byte {start}"
+                parts.append(Allocation(known.address + start, stop - start, label, known.peer))
+            if known.address in self._confined:
+                continue
             carved = self._carved.get(known.address) if self.red_zones else None
             if carved is None:
                 parts.append(known)
