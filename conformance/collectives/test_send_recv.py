@@ -349,5 +349,6 @@ def stopping_cases(ranks):
     weak=False,
 )
 def test_stopping(check, case):
-    for stopping in range(check.ranks):
+    alone = check.ranks % 2 if case.op == "send" else 0  # the last member of an odd number has no kernel to stop in
+    for stopping in range(check.ranks - alone):
         check(run_stopping, case, stopping=stopping)
