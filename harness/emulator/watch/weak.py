@@ -47,7 +47,7 @@ from harness.emulator.operations.access import (
     at_one,
 )
 from harness.emulator.operations.table import Native, Step, with_native
-from harness.emulator.program.communication import communicates
+from harness.emulator.program.communication import communicates, has_fences
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import NativeWatch
@@ -66,18 +66,12 @@ READINGS = ("work-group", "wavefront")
 _DRIFTS = (0, 16, 4, 2)
 # Of this many launches that do not communicate, wavefronts are switched in one.
 _ONE_OF = 4
-_FENCES = ("buffer_wbl2", "buffer_inv")
 _SCOPES = ("wave", "workgroup", "agent", "system")
 _KINDS = {LOAD: flight_state.LOAD, STORE: flight_state.STORE, ATOMIC: flight_state.ATOMIC}
 _MOST_NAMED = 256
 _LAUNCH, _FLIGHT, _GROUP, _BLOCKED = (
     field >> 3 for field in (record.LAUNCH, record.FLIGHT, record.GROUP, record.BLOCKED)
 )
-
-
-def _has_fences(program: Program) -> bool:
-    """Return whether a program writes back or invalidates caches."""
-    return any(instruction.mnemonic in _FENCES for instruction in program.listing.instructions)
 
 
 class Running:
@@ -249,7 +243,7 @@ class Weak(NativeWatch):
         """Return True if wavefronts may communicate, and sometimes if they do not: a data race of plain accesses has
         values that only switches show."""
         assert self.choices is not None  # sanity check
-        if len(launches) > 1 or any(communicates(each.program) or _has_fences(each.program) for each in launches):
+        if len(launches) > 1 or any(communicates(each.program) or has_fences(each.program) for each in launches):
             return True
         return self.choices.pick(_ONE_OF, SWITCHES) == _ONE_OF - 1
 
@@ -278,7 +272,7 @@ class Weak(NativeWatch):
         if isinstance(decoded.access, ScratchAccess):
             assert decoded.step is not None  # sanity check
             return self._issue_private(decoded.access, decoded.step)
-        if mnemonic in _FENCES:
+        if mnemonic in ("buffer_wbl2", "buffer_inv"):
             return self._issue_fence(decoded.instruction)
         if mnemonic == "s_waitcnt":
             return self._wait(*waits_for(decoded.instruction))
