@@ -15,7 +15,7 @@ the same interleaving. Of a launch with more wavefronts than ``WINDOW_WAVES``, t
 when those have ended: in turn, or in an order that the choices decide. Whenever all wavefronts have used a turn, twice
 as many may be resident, since they may wait for others that have not started.
 
-If their order does not matter to the mode (``Watch.may_switch``), wavefronts are not switched: one
+If no wavefront of the launches communicates, and the mode sees the same in ``any_order``, they are not switched: one
 work-group after the other runs, and each wavefront of it up to a barrier, its end, or the end of its turn. The choices
 decide the order of the work-groups, and which of the ready wavefronts of the same turn run first: those with the lowest
 or those with the highest numbers.
@@ -39,6 +39,7 @@ from harness.emulator.driver.progress import Progress
 from harness.emulator.execution.launch import Chunk, Launch
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.program import decode as p
+from harness.emulator.program.communication import communicates
 from harness.emulator.watch.base import Watch
 from harness.emulator.watch.choices import ORDER
 from harness.emulator.wavefront.single import SingleWavefront
@@ -95,8 +96,13 @@ class Scheduler(Picking):
         self.splits = watch is not None and watch.interleaves
         # A large launch has thousands of wavefronts to choose from.
         is_sorted = self.splits and choices is not None
-        launches = [launch for stream in streams for launch in stream]
-        super().__init__(choices, is_sorted, is_sorted and watch is not None and not watch.may_switch(launches))
+        unswitched = (
+            is_sorted
+            and watch is not None
+            and watch.any_order
+            and not any(communicates(launch.program) for stream in streams for launch in stream)
+        )
+        super().__init__(choices, is_sorted, unswitched)
         self.launches: list[Launch] = []
         # Launches with work-groups that have not started: (launch, how many have, work-groups in a chunk, order).
         self.pending: list[tuple[Launch, int, int, Order]] = []

@@ -23,11 +23,6 @@ def passes_memory(program: Program) -> bool:
     )
 
 
-def has_fences(program: Program) -> bool:
-    """Return whether a program writes back or invalidates caches."""
-    return any(instruction.mnemonic in ("buffer_wbl2", "buffer_inv") for instruction in program.listing.instructions)
-
-
 def communicates(program: Program) -> bool:
     """Return whether wavefronts may communicate by global memory, or by atomics of the local data share."""
     if program.communicates is None:

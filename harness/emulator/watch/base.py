@@ -35,6 +35,9 @@ class Watch:
     """True: wavefronts run one at a time and may be switched at every global memory instruction, wait or cache
     operation. False: those at the same instruction run as one array."""
 
+    any_order: bool = False
+    """True: if wavefronts do not communicate, each order in which they run shows the mode the same."""
+
     closed: bool = False
     """True: only the running launches can change the memory that they read, so waiting for ever is reported."""
     copies_memory: bool = False
@@ -50,13 +53,6 @@ class Watch:
         """Drop all recorded state and continue with other choices; programs stay decoded."""
         self.choices = choices
         self.clock = StepClock()
-
-    def may_switch(self, launches: Sequence[Launch]) -> bool:
-        """Return whether the order in which the wavefronts of these launches run matters to the mode.
-
-        Called before ``begin``, if ``interleaves``. If not, wavefronts are not switched between barriers.
-        """
-        return True
 
     def instrument(self, decoded: Decoded) -> Step | None:
         """Return the step to execute for an instruction, by default the plain one.

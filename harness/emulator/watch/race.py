@@ -59,7 +59,6 @@ from harness.emulator.operations.access import (
     at_one,
 )
 from harness.emulator.operations.table import Step, with_native
-from harness.emulator.program.communication import communicates
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import NativeWatch
@@ -86,6 +85,7 @@ class Race(NativeWatch):
     """
 
     name = "race"
+    any_order = True
 
     def __init__(
         self, choices: Choices | None = None, covers: str = COVERS[0], recording: Recording | None = None
@@ -184,9 +184,6 @@ class Race(NativeWatch):
         )  # fmt: skip
         self._data[id(launch)] = launch, data, data.ctypes.data
         self.decisions.launches.append(data)
-
-    def may_switch(self, launches: Sequence[Launch]) -> bool:
-        return any(communicates(launch.program) for launch in launches)
 
     def address_of(self, launch: Launch) -> int:
         return self._data[id(launch)][2]

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,11 +46,10 @@ from harness.emulator.operations.access import (
     at_one,
 )
 from harness.emulator.operations.table import Native, Step, with_native
-from harness.emulator.program.communication import communicates, has_fences
 from harness.emulator.program.decode import Decoded, Program
 from harness.emulator.watch import registers
 from harness.emulator.watch.base import NativeWatch
-from harness.emulator.watch.choices import EVICTS, MOVES, SWITCHES, Choices, Seeded
+from harness.emulator.watch.choices import EVICTS, MOVES, Choices, Seeded
 from harness.emulator.watch.local import Local
 from harness.emulator.watch.model import Image, Images, Model, at_address
 from harness.emulator.wavefront import operands
@@ -64,8 +62,6 @@ if TYPE_CHECKING:
 READINGS = ("work-group", "wavefront")
 # The adversary performs an access or evicts at one of this many memory instructions; 0: it only delays.
 _DRIFTS = (0, 16, 4, 2)
-# Of this many launches that do not communicate, wavefronts are switched in one.
-_ONE_OF = 4
 _SCOPES = ("wave", "workgroup", "agent", "system")
 _KINDS = {LOAD: flight_state.LOAD, STORE: flight_state.STORE, ATOMIC: flight_state.ATOMIC}
 _MOST_NAMED = 256
@@ -238,14 +234,6 @@ class Weak(NativeWatch):
         """Perform the release of the kernels that have ended. ``are_last``: no wavefront runs any more."""
         while self.ending:
             self.model.call(issuing.FLUSH, self.ending.pop(0), are_last)
-
-    def may_switch(self, launches: Sequence[Launch]) -> bool:
-        """Return True if wavefronts may communicate, and sometimes if they do not: a data race of plain accesses has
-        values that only switches show."""
-        assert self.choices is not None  # sanity check
-        if len(launches) > 1 or any(communicates(each.program) or has_fences(each.program) for each in launches):
-            return True
-        return self.choices.pick(_ONE_OF, SWITCHES) == _ONE_OF - 1
 
     def address_of(self, launch: Launch) -> int:
         return self._running[id(launch)].address

@@ -1,21 +1,16 @@
-"""Modes ``race`` and ``weak`` without switches, for wavefronts that do not communicate.
-
-``race`` has the same verdict in any order. ``weak`` switches some launches, which keep every outcome of data races.
-"""
+"""Mode ``race`` without switches: wavefronts that do not communicate have the same verdict in any order."""
 
 import numpy as np
 import pytest
 
 from harness.emulator.driver import schedule, single
-from harness.emulator.driver.interleaved import InterleavedScheduler, scheduler_of
-from harness.emulator.execution.allocations import Allocations
+from harness.emulator.driver.interleaved import InterleavedScheduler
 from harness.emulator.listing.parser import parse
 from harness.emulator.program.communication import communicates
 from harness.emulator.watch import Seeded
 from harness.emulator.watch.race import Race
-from harness.emulator.watch.weak import Weak
 from tests.emulator.watch.litmus import _LISTING, add, lines, load, store
-from tests.emulator.watch.racing import WAIT, _race, launch, outcome, race, until
+from tests.emulator.watch.racing import WAIT, _race, outcome, race, until
 
 SIZES = {4: ("dword", "v8"), 8: ("dwordx2", "v[8:9]"), 16: ("dwordx4", "v[8:11]")}
 
@@ -55,7 +50,7 @@ def test_the_verdict_is_that_of_a_schedule_with_switches(monkeypatch):
             here = verdict(threads, seed, True)
             assert here == verdict(threads, seed, False), "native code runs wavefronts in the order of the interpreter"
             with monkeypatch.context() as patch:
-                patch.setattr(Race, "may_switch", lambda self, launches: True)
+                patch.setattr(Race, "any_order", False)
                 switched = verdict(threads, seed, False)
             if not here[3] + switched[3]:  # whether loads are those of copies depends on the order
                 verdicts.append(here[0] == "None")
@@ -115,56 +110,3 @@ def test_a_program_that_communicates_is_switched(monkeypatch):
         verdict([(0, pass_on), (0, take)], seed, True)
     assert not any(each.unswitched for each in schedulers)
     assert len(schedulers) == 8
-
-
-# -- weak --------------------------------------------------------------------------------------------------------------
-
-
-def final(threads, seed, native=False):
-    """Run the threads in ``weak``; return the words x, y and z, those 512 bytes after x and y, and whether wavefronts
-    were switched."""
-    memory = np.zeros(4096, np.uint32)
-    memory = memory[-memory.ctypes.data % 1024 >> 2 :][:2048]
-    allocations, kernargs, watch, streams = Allocations(), [], Weak(Seeded(seed)), []
-    allocations.register(memory.ctypes.data, memory.nbytes, "words")
-    for rank in sorted({rank for rank, _ in threads}):
-        kernargs.append(memory.ctypes.data + 1024 * np.arange(3, dtype=np.uint64))
-        streams.append([launch(rank, threads, kernargs[-1], allocations, watch, 1, native)])
-    scheduler = scheduler_of(streams, watch, True, None)
-    scheduler.run()
-    return tuple(memory[[0, 256, 512, 128, 384]].tolist()), not scheduler.unswitched
-
-
-def crossing(first, second):
-    """Return a thread that stores to one word and then loads another one."""
-    return lines(store(first, 1), WAIT, load(second, 8), WAIT, f"global_store_dword v0, v8, {{{first}}} offset:512")
-
-
-PLAIN_STORES = [(0, crossing("x", "y")), (0, crossing("y", "x"))]
-
-
-def test_weak_shows_all_values_of_a_data_race_of_plain_accesses():
-    """Each of two work-groups sees the other's store, which only a switch between them allows."""
-    seen = {switched: set() for switched in (True, False)}
-    for seed in range(300):
-        memory, switched = final(PLAIN_STORES, seed)
-        assert final(PLAIN_STORES, seed, native=True) == (memory, switched)
-        seen[switched].add(memory[3:])
-    assert seen[True] == {(0, 0), (0, 1), (1, 0), (1, 1)}
-    assert seen[False] == {(0, 0), (0, 1), (1, 0)}
-
-
-@pytest.mark.parametrize(
-    ("threads", "may_differ"),
-    [
-        (PLAIN_STORES, True),
-        ([(0, crossing("x", "y")), (1, crossing("y", "x"))], False),
-        ([(0, [*crossing("x", "y"), "buffer_wbl2 sc1"])], False),
-        ([(0, ["buffer_inv sc1", *crossing("x", "y")])], False),
-        ([(0, lines(add("x", 8)))], False),
-    ],
-    ids=["plain", "two ranks", "write-back", "invalidate", "atomic"],
-)
-def test_weak_always_switches_wavefronts_that_may_communicate(threads, may_differ):
-    switched = [final(threads, seed)[1] for seed in range(40)]
-    assert 0 < sum(switched) < 20 if may_differ else all(switched)
