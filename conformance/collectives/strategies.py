@@ -198,8 +198,7 @@ def _builds(
 
     parameters = {
         "op": tuple(of_op), "dtype": ALL if reduces else (1, 2, 4, 8),
-        # A kernel for one element shows little, so that of few kernels only one is: first is the most frequent.
-        "kernel": range(max(map(len, of_op.values()))), "extent": (*EXTENTS[few:], *EXTENTS[:few]),
+        "kernel": range(max(map(len, of_op.values()))), "extent": EXTENTS,
         "reduce": reduce_ops("int32") if reduces else ("sum",), "in_place": (False, True)[: 1 + reduces],
         "layout": (None,) if reduces else LAYOUTS,
     }  # fmt: skip
