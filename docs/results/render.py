@@ -87,8 +87,8 @@ def mutants_page() -> str:
             "rejected the library itself too, in a case that was taken back. Together with the section above 1,222 of "
             "1,275 are killed (95.8 %), 20 survived, and 33 are not decided; 34 are argued to be equivalent. Of the "
             "20, eleven are counts of 32 bits that overflow only for tensors of more than 2^31 elements, six change "
-            "which rank the emulated device takes memory to belong to or where it is mapped, one lets the assertion of a "
-            "wavefront end a kernel while another one prints, and two drop `volatile`, which "
+            "which rank the emulated device takes memory to belong to or where it is mapped, one lets the assertion of "
+            "a wavefront end a kernel while another one prints, and two drop `volatile`, which "
             "Triton 3.6 ignores: with 3.9 `RMA-CACHE-001` kills them."
         ),
         "Public reports": "All reported defects, without the plain suite.",
@@ -105,8 +105,8 @@ def mutants_page() -> str:
             "A sample of 160 with the seed 7 from all operators, under the calls of `test_all_reduce.py` with the "
             "level `gate` on two ranks, of `test_ragged.py`, of `test_turns.py`, and of `ISA-CONTRACT-001`. Of two "
             "ranks, half are one: three of the kernels here are for a group of one member, in which nothing is sent. "
-            "The kernels are those of a version that built fewer of them for a single element, which was taken back after "
-            "the run."
+            "The kernels are those of a version that built fewer of them for a single element, which was taken back "
+            "after the run."
         ),
         "Harness": (
             "A sample with the seed 77, stopped before its end, on two cores that other work shared; the tests were "
