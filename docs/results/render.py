@@ -109,11 +109,9 @@ def mutants_page() -> str:
             "after the run."
         ),
         "Harness": (
-            "A sample with the seed 77, stopped before its end, on two cores that other work shared; the tests were "
-            "not run on an unchanged copy. It is the third sample. The first one, with the seed 1201, had 117 mutants, "
-            "of which 81 were killed (69.2 %); the second one, with the seed 2026, 83, of which 64 were killed "
-            "(77.1 %). Between them, tests that kill most of the survivors were written, and conditions that decided "
-            "nothing were removed; some survivors of this one are killed by now."
+            "A sample with the seed 4711, on two cores without other work; the tests that killed passed on an "
+            "unchanged copy. Earlier samples, with tests written in between, had 69.2, 77.1 and 74.5 % killed, and the first 610 "
+            "mutants of the whole list 83.0 %, in the morning of the day of this one."
         ),
     }
     text = (
