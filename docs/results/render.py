@@ -110,8 +110,8 @@ def mutants_page() -> str:
         ),
         "Harness": (
             "A sample with the seed 4711, on two cores without other work; the tests that killed passed "
-            "on an unchanged copy. Earlier samples, with tests written in between, had 69.2, 77.1 and 74.5 % killed, and "
-            "the first 610 mutants of the whole list 83.0 %, in the morning of the day of this one."
+            "on an unchanged copy. Earlier samples, with tests written in between, had 69.2, 77.1 and 74.5 % killed, "
+            "and the first 610 mutants of the whole list 83.0 %, in the morning of the day of this one."
         ),
     }
     text = (
