@@ -53,7 +53,7 @@ PLAIN_ASSERTIONS = "--assert=plain"
 ranks that import them themselves. A verdict on a mutant needs no explanation of a failure, and rewriting takes time."""
 
 _KINDS = ("library", "checkout")
-"""What is copied for the runs of a process: the library, or for mutants of the harness the whole checkout."""
+"""The runs of a process use copies of the library, or, for mutants of the harness, of the whole checkout."""
 
 _OTHERS = (
     "torch", "torch.distributed.launcher.api", "triton", "triton.experimental.gluon", "triton.backends",

@@ -117,7 +117,7 @@ class Trial:
         return None
 
     def close(self) -> None:
-        """Kill what still runs and remove the copy."""
+        """Kill what still runs, and remove the copy or give it back."""
         with self._ending:
             if self._suite is not None:
                 self._suite.__exit__(None, None, None)
