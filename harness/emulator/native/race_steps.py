@@ -28,9 +28,10 @@ from harness.emulator.native.weak_state import add, helper, release
 from harness.emulator.native.words import peek32, peek64
 
 # An access: as in ``operations.access``; the first data register of a compare-and-swap, or -1; whether its value is
-# confirmed by a later compare-and-swap, so that it is not judged.
-(KIND, SIZE, SCOPE, FORM, AREG, SREG, SOFFSET, OFFSET, SWAPS, GUESSES) = range(0, 80, 8)
-ACCESS_FIELDS = 10
+# confirmed by a later compare-and-swap, so that it is not judged; whether it puts back some of the bytes that it swaps,
+# so that Python judges it.
+(KIND, SIZE, SCOPE, FORM, AREG, SREG, SOFFSET, OFFSET, SWAPS, GUESSES, KEEPS) = range(0, 88, 8)
+ACCESS_FIELDS = 11
 _PIECES = 40
 COUNT_BITS = 7
 SAME = 1 << COUNT_BITS
@@ -143,7 +144,7 @@ def access(wave, p):
     )
     if get64(launch + st.BY_PYTHON) or (scope == st.SYSTEM and get64(launch + st.SYSTEM_BY_PYTHON)):
         return 1
-    if get64(rs + st.RECORDS) and scope >= st.AGENT:
+    if (get64(rs + st.RECORDS) and scope >= st.AGENT) or get64(described + KEEPS):
         return 1
     takes, where, count = lanes_of(
         wave, get64(described + FORM), get64(described + AREG), get64(described + SREG), get64(described + SOFFSET),

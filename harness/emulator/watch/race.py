@@ -17,7 +17,8 @@ other reading are recorded in ``unspecified``. With ``wavefront`` these raise as
 unspecified behaviour``.
 
 Where LLVM expands a read-modify-write into a compare-and-swap loop, the plain load before the loop is ignored, since
-the swap confirms its value: the last load of that width before the swap, from the same source position.
+the swap confirms its value: the last load of that width before the swap, from the same source position. Where the loop
+swaps 4 bytes for an element of 2, the other 2 do not count either, see ``race_swaps``.
 
 Where a block is smaller than a work-group, Triton lets several wavefronts load the same bytes with one instruction, and
 one of them store there, without a barrier between. If the copies are used, this is a bug of the compiler; usually they
@@ -43,7 +44,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.emulator.faults import UnimplementedInstruction
-from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native import located, race_order, race_state, race_steps
 from harness.emulator.native import memory as native
 from harness.emulator.operations.access import (
@@ -68,6 +68,7 @@ from harness.emulator.watch.race_order import AGENT, SCOPES, SYSTEM, WAVE, WORKG
 from harness.emulator.watch.race_record import Recording
 from harness.emulator.watch.race_report import Effect
 from harness.emulator.watch.race_state import HappensBefore
+from harness.emulator.watch.race_swaps import Swaps, accessed
 from harness.emulator.watch.weak import READINGS as COVERS
 from harness.emulator.watch.weak import waits_for
 from harness.emulator.wavefront.single import SingleWavefront
@@ -97,7 +98,7 @@ class Race(NativeWatch):
         self.covers = covers
         self.recording = recording
         self._addresses, self._lanes = np.zeros(LANES, np.uint64), np.zeros(LANES, np.int64)
-        self._guessing: dict[int, tuple[Program, set[int]]] = {}
+        self._swapping: dict[int, tuple[Program, Swaps]] = {}
         # What native functions read of an instruction, by its address; of the program that is being decoded; and of
         # launches.
         self._sites: dict[int, Site] = {}
@@ -252,7 +253,7 @@ class Race(NativeWatch):
         def step(wf: Wavefronts) -> None:
             access, launch = at_one(declared, wf), wf.chunk.launch
             chosen, lanes = self._located(wf, access)
-            guess = access.kind == LOAD and scope == WAVE and index in self._guesses(launch.program)
+            guess = access.kind == LOAD and scope == WAVE and index in self._swaps(launch.program).guesses
             # hostcall's stack of packets: a loser of the compare-and-swap has read what the winner may write.
             packet = launch.hostcall is not None and len(lanes) and launch.hostcall.holds(chosen)
             if not len(lanes) or guess or packet:
@@ -264,20 +265,21 @@ class Race(NativeWatch):
                 self._log.judge()
             with self.recording.turn() if self.recording is not None and shared else nullcontext():
                 effects = []
-                for kind, addresses, some in _effects(wf, access, chosen, lanes):
-                    effect = Effect(kind, scope, access.instruction, access.size, addresses, some)
+                for kind, size, addresses, some in _effects(wf, access, chosen, lanes, self._swaps(launch.program)):
+                    effect = Effect(kind, scope, access.instruction, size, addresses, some)
                     effects.append(effect._replace(outside=self._is_outside(launch, effect)))
                 log(wf, effects)
                 plain(wf)
             if scope == SYSTEM and access.kind != LOAD and self._open(launch):
-                for address in chosen.tolist():
-                    self._values[address] = ctypes.string_at(address, access.size)
+                for effect in effects:
+                    for address in effect.addresses.tolist():
+                        self._values[address] = ctypes.string_at(address, effect.size)
 
         if type(declared) is not GlobalAccess or not hasattr(plain, "native"):
             return step
-        site = Site(declared.kind, scope, declared.instruction, declared.size, declared.operation == native.CMPSWAP)
-        swaps = declared.data if site.swaps else -1
-        address = self._describe(site, *declared.address, swaps)
+        swaps = declared.operation == native.CMPSWAP
+        site = Site(declared.kind, scope, declared.instruction, declared.size, swaps)
+        address = self._describe(site, *declared.address, declared.data if swaps else -1)
         return with_native(step, race_steps.access, address, then=plain)
 
     def _describe(self, site: Site, *rest: int) -> int:
@@ -289,11 +291,14 @@ class Race(NativeWatch):
         return address
 
     def decoded(self, program: Program) -> None:
-        guesses = self._guesses(program)
+        swaps = self._swaps(program)
         for address, described in self._described.items():
             site = self._sites[address]
             self._by_name[program.name, site.instruction.index] = address
-            described[race_steps.GUESSES >> 3] = site.instruction.index in guesses and site.scope == WAVE
+            described[race_steps.GUESSES >> 3] = site.instruction.index in swaps.guesses and site.scope == WAVE
+            described[race_steps.KEEPS >> 3] = (
+                site.swaps and swaps.kept(site.instruction, int(described[race_steps.SWAPS >> 3])) is not None
+            )
         self._keeps += self._described.values()
         self._described.clear()
 
@@ -330,7 +335,7 @@ class Race(NativeWatch):
             launch, addresses = wf.chunk.launch, access.addresses(wf)
             plain(wf)
             inside = 0 <= int(addresses[0]) - launch.kernarg_address < launch.kernarg.nbytes
-            if not inside and access.instruction.index not in self._guesses(launch.program):
+            if not inside and access.instruction.index not in self._swaps(launch.program).guesses:
                 lanes, size = np.zeros(1, np.int64), 4 * access.words
                 scope = AGENT if access.kind == ATOMIC else WAVE
                 effect = Effect(access.kind, scope, access.instruction, size, addresses & ~np.uint64(3), lanes)
@@ -355,11 +360,10 @@ class Race(NativeWatch):
         address = self._describe(Site(access.kind, WAVE, access.instruction, access.size))
         return with_native(step, race_steps.private, address, then=plain) if hasattr(plain, "native") else step
 
-    def _guesses(self, program: Program) -> set[int]:
-        """Return the indices of a program's loads that only guess the value for a compare-and-swap."""
-        if id(program) not in self._guessing:
-            self._guessing[id(program)] = program, _guesses(program.listing.instructions)
-        return self._guessing[id(program)][1]
+    def _swaps(self, program: Program) -> Swaps:
+        if id(program) not in self._swapping:
+            self._swapping[id(program)] = program, Swaps(program.listing)
+        return self._swapping[id(program)][1]
 
     def _thread(self, wf: Wavefronts) -> tuple[int, int]:
         return self._launches[id(wf.chunk.launch)], int(wf.wave[0])
@@ -391,29 +395,25 @@ def _place(table: Table, address: int) -> str:
 
 
 def _effects(
-    wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray
-) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Return the kinds of an access with their addresses and lanes: a compare-and-swap that does not swap is a load."""
+    wf: Wavefronts, access: GlobalAccess | CopyAccess, addresses: np.ndarray, lanes: np.ndarray, known: Swaps
+) -> list[tuple[str, int, np.ndarray, np.ndarray]]:
+    """Return the kinds and sizes of an access with their addresses and lanes.
+
+    A compare-and-swap that does not swap is a load.
+    """
     if isinstance(access, CopyAccess):
-        return [(LOAD, addresses, lanes)]
+        return [(LOAD, access.size, addresses, lanes)]
     if access.operation != native.CMPSWAP:
-        return [(access.kind, addresses, lanes)]
+        return [(access.kind, access.size, addresses, lanes)]
     _, compared = registers.gather(wf, access, lanes)
     assert compared is not None  # sanity check
     wanted = [row.tobytes() for row in compared]
     swaps = np.array([ctypes.string_at(a, access.size) == w for a, w in zip(addresses.tolist(), wanted, strict=True)])
-    return [(kind, addresses[some], lanes[some]) for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps)) if some.any()]
-
-
-def _guesses(code: list[Instruction]) -> set[int]:
-    guesses: set[int] = set()
-    for swap in code:
-        if "_atomic_cmpswap" not in swap.mnemonic or not swap.frames:
-            continue
-        width = "_dwordx2" if swap.mnemonic.endswith("_x2") else "_dword"
-        for load in reversed(code[: swap.index]):
-            alike = "_load_" in load.mnemonic and load.mnemonic.endswith(width) and load.frames == swap.frames
-            if alike and load.index not in guesses:
-                guesses.add(load.index)
-                break
-    return guesses
+    mask = known.kept(access.instruction, access.data)
+    all_lanes = [(0, access.size, np.ones(len(lanes), np.bool_))]
+    return [
+        (kind, size, addresses[some & part] + np.uint64(offset), lanes[some & part])
+        for offset, size, part in (all_lanes if mask is None else accessed(wf, access, lanes, mask))
+        for kind, some in ((LOAD, ~swaps), (ATOMIC, swaps))
+        if (some & part).any()
+    ]

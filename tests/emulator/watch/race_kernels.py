@@ -132,3 +132,15 @@ def count_up(out):
     """Work-group i stores out[0] + 1 to out[i]. The load is an s_load, because the kernel stores nothing before it."""
     before = tl.load(out)
     tl.store(out + tl.program_id(0), before + 1)
+
+
+@triton.jit
+def add_to_every_second(out, first, value, BLOCK: tl.constexpr):
+    """For elements of 2 bytes, LLVM expands the addition to a compare-and-swap of the 4 bytes around each."""
+    at = first + 2 * tl.arange(0, BLOCK)
+    tl.atomic_add(out + at, tl.full((BLOCK,), value, tl.float32).to(out.dtype.element_ty), scope="sys")
+
+
+@triton.jit
+def store_every_second(out, first, BLOCK: tl.constexpr):
+    tl.store(out + first + 2 * tl.arange(0, BLOCK), 2.0)

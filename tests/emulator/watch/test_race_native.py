@@ -43,20 +43,22 @@ BITS = ("", "", "sc0", "sc1", "sc0 sc1")
 FENCES = ("buffer_wbl2 sc1", "buffer_wbl2 sc0 sc1", "buffer_inv sc1", "buffer_inv sc0 sc1")
 
 
-def access(random, spread: int) -> str:
+def access(random, spread: int) -> list[str]:
     """Return an access to ``spread`` bytes."""
     size = 1 << random.integers(0, 5)
     offset = int(random.integers(0, spread))
     bits = BITS[random.integers(0, len(BITS))]
     data = {8: "v[8:9]", 16: "v[8:11]"}.get(size, "v8")
     returning = f"offset:{offset & ~3} sc0 {bits.replace('sc0', '')}"
+    half = f"s_mov_b32 s21, {('0xffff', '0xffff0000')[random.integers(0, 2)]}"
     return (
         f"global_load_{LOADS[size]} {data}, v0, {{x}} offset:{offset} {bits}",
         f"global_store_{STORES[size]} v0, {data}, {{x}} offset:{offset} {bits}",
         f"global_atomic_add v8, v0, v9, {{x}} {returning}",
         f"global_atomic_cmpswap v8, v0, v[10:11], {{x}} {returning}",
+        f"{half}\nv_and_or_b32 v12, v13, s21, v12\nglobal_atomic_cmpswap v8, v0, v[12:13], {{x}} {returning}",
         f"s_load_dword s20, {{x}}, {offset & ~3:#x}",
-    )[random.choice(5, p=(0.35, 0.35, 0.1, 0.1, 0.1))]
+    )[random.choice(6, p=(0.3, 0.35, 0.1, 0.05, 0.1, 0.1))].split("\n")
 
 
 def flag(random) -> list[str]:
@@ -75,7 +77,7 @@ def accesses(random, spread: int) -> list[str]:
     for _ in range(random.integers(1, 9)):
         kind = random.integers(0, 8)
         if kind < 4:
-            code.append(access(random, spread))
+            code += access(random, spread)
         elif kind < 7:
             code += flag(random)
         else:
