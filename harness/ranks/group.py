@@ -68,6 +68,8 @@ class Ranks(Protocol):
 
     def call(self, target: str, payload: Any = None, deadline: float = 30.0) -> list[Any]: ...
 
+    def renew(self) -> None: ...
+
 
 class RanksGone(Exception):  # noqa: N818 (no error: the group on several nodes starts again)
     """The processes of a part of a group on several nodes have ended."""
