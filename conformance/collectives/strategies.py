@@ -198,7 +198,8 @@ def _builds(
 
     parameters = {
         "op": tuple(of_op), "dtype": ALL if reduces else (1, 2, 4, 8),
-        "kernel": range(max(map(len, of_op.values()))), "extent": EXTENTS,
+        # A kernel for one element shows little, so that of few kernels only one is: first is the most frequent.
+        "kernel": range(max(map(len, of_op.values()))), "extent": (*EXTENTS[few:], *EXTENTS[:few]),
         "reduce": reduce_ops("int32") if reduces else ("sum",), "in_place": (False, True)[: 1 + reduces],
         "layout": (None,) if reduces else LAYOUTS,
     }  # fmt: skip
