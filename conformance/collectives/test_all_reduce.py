@@ -31,8 +31,8 @@ def run_workspace(env, case):
     calls = prepare(env, case)
     first = calls[0]
     settings = config(env, case, env.world_size)
-    finer = config(env, replace(case, block_m=8), env.world_size)
-    other = config(env, replace(case, block_m=8, variant="two_shot"), env.world_size)
+    finer = config(env, replace(case, block_m=4), env.world_size)
+    other = config(env, replace(case, variant="two_shot"), env.world_size)
     env.settle()
     outputs = []
     with env.acting():
@@ -64,7 +64,8 @@ def run_workspace(env, case):
 
 
 def workspace_cases(ranks, variant):
-    shape = {"dtype": "int32", "m": 39, "n": 272, "block_m": 32, "comm_sms": 5, "calls": 3, "reuse": True}
+    # Ragged tiles in both dimensions, of kernels that other requirements have too.
+    shape = {"dtype": "fp32", "m": 39, "n": 262, "warps": 2, "comm_sms": 16, "calls": 3, "reuse": True}
     return [
         CollectiveCase(op="all_reduce", **shape, variant=variant, async_op=asynchronous)
         for asynchronous in (True, False)

@@ -58,7 +58,7 @@ def cases(ranks, op):
     shape = {"m": 7, "n": 120, "calls": TIMES, "reuse": True, "comm_sms": 3, "root": 1}
     variants = [variant.name for variant in op.variants if variant.same_bits]
     narrow = [op.case(**shape, dtype="bf16", variant=variant) for variant in variants]
-    wide = [op.case(**shape, dtype="fp32", variant=variant, gluon=True) for variant in variants]
+    wide = [op.case(**shape, dtype="fp32", variant=variant) for variant in variants]
     if judged.extended():
         return [*narrow, *wide, *op.also_fast(narrow[0], ranks)]
     # All calls have the same input, so that it does not matter which of them a peer reads.
