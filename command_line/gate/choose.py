@@ -169,7 +169,4 @@ def _as_named(files: Mapping[str, str], suite_folder: str | None) -> dict[str, s
 
 def _is_below(file: str, folder: str | None) -> bool:
     """Return whether a file is the folder, or is in it; none is in a folder that the repository does not have."""
-    if not folder:
-        return False
-    path = PurePosixPath(file)
-    return path == PurePosixPath(folder) or PurePosixPath(folder) in path.parents
+    return folder is not None and folder != "" and PurePosixPath(file).is_relative_to(folder)

@@ -10,7 +10,7 @@ There is one image per rank process, used by one thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -190,7 +190,7 @@ class HeapImage:
             elements = elements[elements >= (index - near.start) // size]
         elif self._regions:
             # Elements of the last region's type, from the multiple of its size before the byte.
-            arena = Region("", 0, 0, self._regions[-1].dtype, 0)
+            arena = replace(self._regions[-1], start=0)
             source, _ = self._origins(arena, index // arena.dtype.itemsize, got, wanted, len(got))
         name = near.name if near else ""
         details = detail(kind, name, elements, (source, kept), total=len(got), outside=len(places), byte=index)

@@ -57,7 +57,7 @@ def explain(
     step = np.arange(len(values))
     step[before[moves]] = after[moves]
     length = (step != np.arange(len(values))).astype(np.int64)
-    for _ in range(max(1, count).bit_length()):
+    for _ in range(count.bit_length()):
         length = length + length[step]
         step = step[step]
     wanted = np.bincount(history.cell[moves], minlength=cells)

@@ -121,9 +121,8 @@ class _Reader:
         slices: list[Slice] = []
         stacks: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for start, process, thread, extent, event in sorted(self._timed, key=lambda item: item[0]):
-            stack = stacks.setdefault((process, thread), [])
-            while stack and _over(*stack[-1], start, extent):
-                stack.pop()
+            stack = [parent for parent in stacks.get((process, thread), ()) if not _over(*parent, start, extent)]
+            stacks[process, thread] = stack
             if any(start < opened + length < start + extent for opened, length in stack):
                 self.problems.append(
                     f"{event['name']} at {start} ns of thread {thread} overlaps another and is dropped"

@@ -56,7 +56,7 @@ def exchange(
             raise HarnessError(
                 f"all_to_all_single returned data of rank {int(received[place])} in place of data of rank {source}"
             )
-        if incoming[source] > _HEADER or (source, rank) in transfers:
+        if (source, rank) in transfers:
             # Cloned, so that a wider dtype is aligned.
             by_sender[source] = received[place + _HEADER : place + incoming[source]].clone().view(sample.dtype)
         place += incoming[source]
@@ -120,8 +120,8 @@ def scattered(values: torch.Tensor, source: int, group: Any = None) -> torch.Ten
     part = (values.shape[0] // members, *values.shape[1:])
     flat = _bytes(values)
     result = torch.empty(flat.numel() // members, dtype=torch.uint8, device=flat.device)
-    pieces = list(flat.chunk(members)) if dist.get_rank() == source and flat.numel() else None
     if flat.numel():
+        pieces = list(flat.chunk(members)) if dist.get_rank() == source else None
         dist.scatter(result, pieces, source, group=group)
     return _of_bytes(result, values.dtype, part)
 

@@ -88,6 +88,12 @@ def test_addends_reach_the_limit_that_keeps_their_sum_exact(members: int) -> Non
     assert smallest == 2**-4, "the smallest unit"
 
 
+@pytest.mark.parametrize(("dtype", "op"), [("fp32", "sum"), ("fp64", "product"), ("int16", "sum"), ("bf16", "max")])
+def test_only_sums_and_products_of_16_bit_floats_can_be_wide(dtype: str, op: str) -> None:
+    plain, wide = (contribution(op, dtype, 64, member=1, members=3, wide=wide) for wide in (False, True))
+    assert torch.equal(plain, wide)
+
+
 def test_compared_values_have_all_signs_and_exponents() -> None:
     values = contribution("max", "fp32", 4000, member=0, members=2).double()
     exponents = torch.frexp(values)[1] - 1

@@ -182,12 +182,14 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
         (replaced(GREEN, 3, fault_source="device.py:1"), "passed, and also a failure of it"),
         (replaced(GREEN, 3, differs=Difference("heap", 0, 0, 1, 2)), "passed, and also a failure of it"),
         ([*GREEN[:4], GREEN[3], dataclasses.replace(GREEN[5], cases=2), *GREEN[6:]], "again"),
+        ([*GREEN[:6], GREEN[5], *GREEN[6:]], f"ends {PUT_GROUP}, which ended twice"),
         (replaced(RED, 7, failing_case="0" * 16), "has no record"),
         (replaced(GREEN, 5, failing_case=samples.case(1).id), "which passed"),
         (replaced(RED, 7, verdict=Verdict.PASS), "passed, and names a failing case"),
         # plans
         ([*GREEN[:2], planned(PUT_GROUP, ADD, NODES[ADD]), *GREEN[2:]], "differently than before"),
         ([GREEN[0], planned(PUT_GROUP, ADD, NODES[PUT]), *GREEN[2:]], f"not named after its requirement {ADD}"),
+        ([GREEN[0], planned(f"{PUT}[]", PUT, "t.py::test"), *GREEN[2:]], f"not named after its requirement {PUT}"),
         ([GREEN[0], planned(PUT_GROUP, PUT, NODES[ADD]), *GREEN[2:]], "whose node id has other parameters"),
         ([GREEN[0], planned(PUT_GROUP, PUT, "x[ranks=2-fp16]"), *GREEN[2:]], "whose node id has other parameters"),
         ([GREEN[0], planned("X-1[ranks=4]", "X-1", "x"), *GREEN[2:]], "whose requirement is not in its table"),
@@ -234,6 +236,7 @@ OTHER_CASE = {"type": "Copy", "fields": {"count": 9, "dtype": "fp16"}}
         (shards({**SECOND_SHARD, "index": 3}), "is of shard 3 of another division into shards"),
         (shards({**SECOND_SHARD, "of": 3}), "is of shard 2 of another division into shards"),
         (shards({**SECOND_SHARD, "plan": "1" * 64}), "is of shard 2 of another division into shards"),
+        (shards(None), "differs from the plan before it"),
         (shards(SECOND_SHARD, groups=samples.plan().groups), f"plans {PUT_GROUP}, which another shard has run"),
         (shards(SECOND_SHARD, requirements=TABLE), "states more than the groups of its shard"),
         (shards(SECOND_SHARD, left_out={ADD: "-k"}), "states more than the groups of its shard"),
@@ -289,6 +292,7 @@ def test_a_plan_that_contradicts_the_plan_before_it(tmp_path, first, second, pro
     "records",
     [
         shards(SECOND_SHARD),
+        [*shards(SECOND_SHARD)[:2], *shards(SECOND_SHARD)[1:]],  # two workers of the first shard
         replaced(RED, 7, verdict=Verdict.FLAKY, repeats=SOMETIMES),
         replaced(RED, 7, repeats=ALWAYS),
     ],
@@ -376,7 +380,9 @@ def test_long_names_cost_a_problem_and_no_time(tmp_path):
     name, node = f"{PUT}[{'a' * 2_000_000}b]", "t.py::test[" + "-".join("b" * 1_000_000) + "]"
     plan = Plan((PlannedGroup(name, PUT, node),), samples.plan().requirements)
     [problem] = problems_of(tmp_path, [samples.run(), plan])
-    assert "plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[aaa" in problem
+    assert problem.endswith(
+        f" plans a group with a name of 2,000,014 characters, 1,000 are allowed: RMA-PUT-001[{'a' * 48}..."
+    ), "the first 60 characters"
 
 
 @pytest.mark.parametrize(("length", "problems"), [(1000, 0), (1001, 1)])
@@ -396,6 +402,19 @@ def test_a_hash_under_another_key_does_not_end_a_line():
     assert Chain("run").problem_with(line, plain) is None
     assert Chain("run").problem_with(line.replace(b',"chain":', b',"chaIn":'), plain) == "does not end with its hash"
     assert Chain("run").problem_with(line, {**plain, "chain": "0" * 64}) == "does not end with its hash"
+
+
+@pytest.mark.parametrize("number", ["1", None, True])
+def test_a_sequence_number_that_is_not_a_number_is_one_problem(number):
+    """True equals 1 in Python. The hashes are right: a person who changes a file can compute them."""
+    writer, reader, problems = Chain("run"), Chain("run"), []
+    for sequence in (0, number, 2, 3):
+        written, value = writer.sealed(b"{}")
+        writer.advance(value)
+        plain = {"run": "run", "sequence": sequence, "chain": value}
+        problems.append(reader.problem_with(written.rstrip(), plain))
+    wrong = f"has sequence number {number!r} instead of 1: lines are missing, repeated or moved"
+    assert problems == [None, wrong, None, None]
 
 
 def test_many_requirements_cost_no_more_each():

@@ -165,6 +165,10 @@ def test_the_comparison_of_a_gpus_heap_reads_a_new_copy_each_time(image: HeapIma
     assert difference is not None and difference["index"] == 5000
 
 
+def test_a_heap_on_the_cpu_is_compared_without_a_copy(image: HeapImage) -> None:
+    assert image._here is image.arena, "each case would copy the whole heap"
+
+
 @pytest.mark.parametrize(
     "arena",
     [
@@ -185,7 +189,8 @@ def test_a_region_cannot_do_without_guards(image: HeapImage) -> None:
     for start in (0, GUARD - 1, SIZE - GUARD - 3, 1024, 1024 + 16 + GUARD - 1, 1024 - GUARD - 3):
         with pytest.raises(HarnessError):
             image.claim("second", start, 4, torch.uint8)
-    image.claim("second", 1024 + 16 + GUARD, 4, torch.uint8)
+    for start in (1024 + 16 + GUARD, 1024 - GUARD - 4, SIZE - GUARD - 4):
+        image.claim("another", start, 4, torch.uint8)
 
 
 def test_poison_differs_between_ranks_and_places() -> None:

@@ -208,6 +208,12 @@ def test_a_wrong_final_value_is_named_with_the_chain_that_should_lead_to_it() ->
     assert difference["more"] == "it started at 50; old values returned: [50]"
 
 
+def test_a_wrong_final_value_is_reported_with_at_most_16_old_values() -> None:
+    difference = added(*((0, 1, 10 + i) for i in range(17)), final=(28, 50))
+    assert difference is not None
+    assert difference["more"] == f"it started at 10; old values returned: {list(range(10, 26))}"
+
+
 def test_an_operation_that_changed_nothing_returned_a_value_of_its_own_cell() -> None:
     assert added((0, 1, 10), (1, 0, 50), (0, 0, 11), final=(11, 50)) is None, "the result of another operation"
     for old in (12, 50):

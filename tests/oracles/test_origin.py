@@ -86,6 +86,11 @@ def test_an_element_that_the_mask_switches_off_is_named_as_such():
     image.tensor(slot).copy_(values[0])
     detail = image.difference()["detail"]
     assert (detail["place"], detail["element"], detail["wanted"]["kind"]) == ("masked", 1, "unwritten")
+    image.reset()
+    slot = image.claim("slot", 1024, COUNT, torch.int32)
+    image.expect(slot, values[0], np.arange(COUNT) % 2 == 0)
+    detail = image.difference()["detail"]
+    assert (detail["place"], detail["element"], detail["got"]["kind"]) == ("inside", 0, "unwritten")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,9 @@ def test_a_tensor_that_kept_its_content_was_never_written():
     got[11] = 7.0
     detail = first_difference("output", got, values, rank=0, before=before)["detail"]
     assert detail["got"] == {"kind": "unwritten", "rank": 0}
+    got[11] = 0.0
+    detail = first_difference("output", got, values, rank=0, before=before)["detail"]
+    assert detail["got"] == {"kind": "zero"}, "another value than before was written"
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp64", "int16", "int32", "int64"])

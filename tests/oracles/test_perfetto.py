@@ -85,7 +85,7 @@ def test_events_alone_are_a_trace():
         ([{"ph": "i", "pid": 0, "tid": 5, "name": "x", "ts": 0, "s": "q"}], "scope 'q'"),
         ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {"name": "p"}}], "thread 5 is already"),
         ([{"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {}}], "thread_name with args"),
-        ([part(ts=i, dur=2000 - 2 * i) for i in range(600)], "nested too deep"),
+        ([part(ts=i, dur=2000 - 2 * i) for i in range(513)], "nested too deep"),
     ],
 )
 def test_what_perfetto_would_not_take_is_a_problem(events, reason):
@@ -104,6 +104,7 @@ def test_what_perfetto_would_not_take_is_a_problem(events, reason):
         [part(ts=0, dur=10), part("next", 10, 5)],
         [{"ph": "i", "pid": 0, "tid": 5, "name": "x", "ts": 0}],
         [{"ph": "I", "pid": 0, "tid": 5, "name": "x", "ts": 0, "s": "g"}],
+        [part(s="q")],  # only an instant has a scope
         [{"ph": "M", "pid": 0, "tid": 5, "name": "thread_name", "args": {"name": "program 0"}}],
         [{"ph": "M", "pid": 0, "tid": 5, "name": "process_labels", "args": {"labels": "x"}}],
         [{"ph": "M", "pid": 0, "tid": 5, "name": "thread_sort_index", "args": {"sort_index": 3}}],
@@ -119,6 +120,11 @@ def test_what_perfetto_takes_is_no_problem(events):
 def test_problems_name_their_events():
     _, problems = read(part(name=""), part(), part(dur=-1))
     assert problems == ["event 2: no name", "event 4: dur -1 is not a time"]
+
+
+def test_a_problem_quotes_the_beginning_of_a_long_event():
+    event = {"ph": "?", "name": "x" * 100}
+    assert read(event)[1] == [f"event 2: its phase is none of CIMXfis: {str(event)[:80]}"]
 
 
 def test_threads_and_ids_at_their_limits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from harness.cases import payload
+from harness.errors import HarnessError
 from harness.oracles import barrier, bool_all, broadcast, exchange, gathered, reduced, reference, scattered, swapped
 from harness.ranks import RankGroup
 
@@ -144,9 +146,46 @@ def test_a_gpu_backend_computes_on_the_current_gpu(monkeypatch: pytest.MonkeyPat
         ("cpu:gloo,cuda:nccl", torch.device("cuda", 3)),
         ("cpu:gloo,cuda:gloo", torch.device("cpu")),
         ("cpu:gloo", torch.device("cpu")),
+        ("cpu:gloo,absent:gloo", torch.device("cpu")),  # a kind of device without a module in torch
     ):
         monkeypatch.setattr(dist, "get_backend_config", lambda config=config: config)
         assert reference._device() == device, config
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "op", "collective"),
+    [
+        ("meta", torch.int32, "band", "all_gather_into_tensor"),  # nccl has no bitwise reductions
+        ("meta", torch.int32, "sum", "all_reduce"),
+        ("cpu", torch.int32, "band", "all_reduce"),
+        ("cpu", torch.int32, "sum", "all_reduce"),
+        ("cpu", torch.int16, "sum", "all_gather_into_tensor"),  # gloo has no 16-bit integers
+    ],
+)
+def test_values_are_gathered_only_where_the_backend_lacks_the_reduction(
+    monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, op: str, collective: str
+) -> None:
+    """Elsewhere the oracle is torch's own reduction. A meta tensor stands for one on a GPU, and has no values."""
+    called = []
+    for name in ("all_reduce", "all_gather_into_tensor"):
+        monkeypatch.setattr(dist, name, lambda *_, name=name, **__: called.append(name))
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(reference, "_device", lambda: torch.device(device))
+    with contextlib.nullcontext() if device == "cpu" else pytest.raises(NotImplementedError, match="meta tensor"):
+        reduced(torch.ones(3, dtype=dtype), op)
+    assert called == [collective]
+
+
+def test_data_of_another_rank_is_an_error_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: all_to_all_single returns the blocks of ranks 0 and 1 in the wrong order."""
+
+    def swap_blocks(arriving: torch.Tensor, *_: object) -> None:
+        arriving.copy_(torch.tensor([1] * 8 + [0] * 8))
+
+    monkeypatch.setattr(dist, "all_to_all_single", swap_blocks)
+    monkeypatch.setattr(reference, "_device", lambda: torch.device("cpu"))
+    with pytest.raises(HarnessError, match="returned data of rank 1 in place of data of rank 0"):
+        exchange(torch.zeros(2), set(), rank=0, ranks=2)
 
 
 def test_a_barrier_waits_for_the_processes(group: RankGroup) -> None:
