@@ -178,9 +178,9 @@ class Thread:
             of_siblings = known.issued if reading == LENIENT else known.complete
             # What is known as far as one place is known as far as the nearer ones: a later number is never smaller.
             for source, reach in ((known.agent, AGENT), (of_siblings, WORKGROUP)):
-                for number, n in source.items():
-                    if number >= 0 and self.relation(threads[number]) <= reach:
-                        clock[number] = n
+                clock |= {
+                    number: n for number, n in source.items() if number >= 0 and self.relation(threads[number]) <= reach
+                }
             clock[self.number] = self.reached[ISSUED]
             clocks.append(clock)
         self.flight.append(Operation(written_back=(scope, tuple(clocks))))
