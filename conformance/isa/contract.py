@@ -178,7 +178,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
                 yield f"{code.label}: the poll {poll} reads {poll.width} bytes of a flag of {word}"
     if flags:
         yield from _of_flags(contract, code, flags, polls, is_own)
-    if is_own and contract.flags:
+    if is_own:
         for step in flags_of(contract, code.program, at_scope=False):
             if step.op and step not in flags:
                 missing = needed(code.fingerprint.language, step, contract.scope)
@@ -188,12 +188,12 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
 
 
 def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
-    """Return the steps that write a flag: words of up to 8 bytes, without polls and retries; ``at_scope``: only those
-    at the contract's scope."""
+    """Return the steps that write a flag: words of up to ``isa.FLAG_BYTES`` bytes, without polls and retries;
+    ``at_scope``: only those at the contract's scope."""
     besides = {poll for spin in protocol.spins(program) for poll in spin.polls} | set(protocol.retries(program))
     return [
         step for step in program.steps()
-        if (step.op or step.access) in contract.flags and step.access != "load" and step.width <= 8
+        if (step.op or step.access) in contract.flags and step.width <= isa.FLAG_BYTES
         and (step.scope == contract.scope or not at_scope) and step not in besides
     ]  # fmt: skip
 

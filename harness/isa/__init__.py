@@ -13,9 +13,10 @@ from harness.isa.expect import remote_mismatch, remote_widths
 from harness.isa.fingerprint import codes_of, fingerprint, of_launch, roots_of
 from harness.isa.flow.origin import Roots
 from harness.isa.mnemonics import access_form
-from harness.isa.record import AccessForm, Fingerprint, StaticAccess
+from harness.isa.record import FLAG_BYTES, AccessForm, Fingerprint, StaticAccess
 
 __all__ = [
+    "FLAG_BYTES",
     "AccessForm",
     "Executed",
     "ExecutedAccess",

@@ -19,6 +19,8 @@ KERNEL_SUFFIXES = frozenset(
 """Suffixes of the files that Triton keeps of a kernel. A launcher's shared library, code for the host, is not one."""
 Kind = Literal["load", "store", "atomic"]
 Space = Literal["global", "buffer", "flat", "scalar"]
+FLAG_BYTES = 8
+"""Most bytes of a word by which devices wait for each other: of wider accesses, memory may show a part."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ class StaticAccess:
 
     @property
     def is_flag(self) -> bool:
-        """True for a word by which devices wait for each other: up to 8 bytes, ordered at system scope."""
+        """True for a word by which devices wait for each other: narrow, and ordered at system scope."""
         words = set(self.bits)
         ordered = ({"sc0", "sc1"}, {"STRONG", "SYS"}, {"relaxed", "sys"}, {"release", "sys"}, {"acquire", "sys"})
-        return self.width <= 8 and ("volatile" in words or any(pair <= words for pair in ordered))
+        return self.width <= FLAG_BYTES and ("volatile" in words or any(pair <= words for pair in ordered))
 
 
 @dataclass(frozen=True)

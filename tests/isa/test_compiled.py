@@ -3,7 +3,7 @@
 import re
 import sys
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -34,6 +34,24 @@ def test_wide_stores_are_no_mismatch_and_absent_ones_are():
     print_ = fingerprint(kernels.listing("put", "fp16"))
     assert remote_mismatch(print_, "store", 16) is None
     assert remote_mismatch(print_, "atomic", 4) == "there is no remote atomic"
+
+
+def test_only_the_places_of_accesses_with_another_width_are_named():
+    print_ = fingerprint(kernels.listing("put", "fp16", aligned=False))
+    narrow = next(each for each in print_.accesses if (each.kind, each.where) == ("store", "remote"))
+    others = (
+        replace(narrow, width=16, source="wide"), replace(narrow, kind="load", source="load"),
+        replace(narrow, where="local", source="local"), replace(narrow, space="scalar", source="scalar"),
+    )  # fmt: skip
+    mismatch = remote_mismatch(replace(print_, accesses=(narrow, *others)), "store", 16)
+    assert mismatch == f"remote store accesses are 8 x 2 bytes wide, wanted 16 only at {narrow.source}"
+
+
+def test_an_access_whose_address_cannot_be_followed_is_a_mismatch():
+    print_ = fingerprint(kernels.listing("put", "fp16"))
+    further = replace(print_.accesses[0], kind="store", where="unattributed", space="global", width=2, count=3)
+    mismatch = remote_mismatch(replace(print_, accesses=(*print_.accesses, further)), "store", 16)
+    assert mismatch == "3 x 2 store accesses may be local or remote: their addresses cannot be followed"
 
 
 def test_a_poll_is_no_payload():

@@ -197,7 +197,8 @@ def test_an_atomic_made_of_a_loop_is_no_wait():
 def test_another_library_keeps_the_order_of_memory_only():
     """Widths, registers, spills, back-off and how many flags are set back are its own affair."""
     text = listing(exchange, AMD)
-    for name in ("no back-off", "spill", "narrow store", "no barrier before the flag", "write-back not waited for"):
+    names = "no back-off", "spill", "narrow store", "no barrier before the flag", "write-back not waited for"
+    for name in (*names, "poll of half a flag"):
         assert judged(AMD_FAULTS[name][0](text), is_own=False) == [], name
     for name in ("no write-back", "no invalidation", "poll from a cache", "poll of the GPU only"):
         assert judged(AMD_FAULTS[name][0](text), is_own=False), name
@@ -254,6 +255,13 @@ def test_the_order_of_the_only_atomic_is_part_of_a_contract(fault, wanted):
     assert any(wanted in line for line in judged(fault(text), contract))
 
 
+def test_an_atomic_with_an_order_of_its_own_may_have_a_narrower_scope():
+    text = re.sub("(buffer_wbl2|buffer_inv) sc0 sc1", r"\1 sc1", kernels.listing("add"))
+    text = re.sub("(global_atomic_add .*) sc1", r"\1", text)
+    assert judged(text, Contract("add", order=("acq_rel", "gpu"))) == []
+    assert any("is not at scope sys" in line for line in judged(text, Contract("add")))
+
+
 def test_every_call_of_the_catalogue_has_one_contract_and_every_contract_a_call():
     assert {entry.contract for entry in CALLS.values()} == set(contracts())
 
@@ -284,6 +292,10 @@ def test_limits_of_registers_and_spin_loops():
     assert re.search(r"exchange \(gfx942\): \d+ registers, at most 8 wanted", line)
     (line,) = judged(text, Contract("exchange", own=Own(waits=2)))
     assert "1 spin loops, wanted 2" in line
+    ptx, usage = listing(exchange, PTX), "REG:18 STACK:0 SHARED:0 LOCAL:0"
+    arch = isa.fingerprint(ptx, usage).arch
+    (line,) = judged(ptx, Contract("exchange", own=Own(registers={arch: 17})), usage=usage)
+    assert line == f"exchange ({arch}): 18 registers, at most 17 wanted"
 
 
 def test_spills_are_allowed_by_name_of_the_target():
@@ -363,6 +375,38 @@ def test_the_code_of_a_launch_is_what_a_contract_judges():
 def test_only_the_operations_that_a_contract_names_write_flags(flags, some):
     steps = flags_of(replace(WORDS, flags=flags), protocol.read(listing(words, AMD)))
     assert bool(steps) is some and all(step.access == "store" for step in steps)
+
+
+def test_words_that_a_loop_polls_or_swaps_again_are_no_flags():
+    """The lock is taken by an exchange that is tried until it succeeds, and released by another one."""
+    program = protocol.read(listing(locked, AMD))
+    (released,) = flags_of(LOCKED, program)
+    (spin,) = protocol.spins(program)
+    assert {step.op for step in spin.polls} == {"swap"} == {released.op} and released not in spin.polls
+    program = protocol.read(listing(added, AMD))
+    assert protocol.retries(program) and flags_of(Contract("added", flags=("cmpswap",)), program) == []
+
+
+def test_a_narrow_plain_store_is_data_and_no_flag():
+    lines = judged(AMD_FAULTS["narrow store"][0](listing(exchange, AMD)))
+    assert lines and not any("the flag" in line for line in lines)
+
+
+def test_flags_that_may_be_written_without_a_release_are_counted():
+    text, own = AMD_FAULTS["no write-back"][0](listing(exchange, AMD)), EXCHANGE.own
+    assert judged(text, replace(EXCHANGE, own=replace(own, relaxed=1))) == []
+    assert judged(text, replace(EXCHANGE, own=replace(own, relaxed=0)))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("load", "put"), ("store", "add")])
+def test_a_kernel_without_the_remote_accesses_whose_width_is_promised_is_reported(kind, name):
+    (line,) = judged(kernels.listing(name), Contract(name, own=Own(**{kind: 16})))
+    assert line == f"exchange (gfx942): no remote {kind}, wanted 16 bytes wide"
+
+
+def test_a_kernel_without_the_words_that_carry_data_and_flag_is_reported():
+    (line,) = judged(kernels.listing("add"), Contract("add", own=Own(words=8)))
+    assert line == "exchange (gfx942): no remote store, wanted 8 bytes wide"
 
 
 @pytest.mark.parametrize(

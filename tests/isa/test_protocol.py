@@ -135,6 +135,14 @@ def test_the_accesses_of_other_wavefronts_are_complete_before_the_barrier() -> N
     ]
 
 
+def test_the_write_backs_of_other_wavefronts_are_complete_before_the_barrier() -> None:
+    """A wavefront waits for its own write-back only. But one after the barrier covers the stores of all."""
+    before = store(), wait(), written_back()
+    assert lacks(*before, barrier(), wait(), store(**FLAG), wavefronts=4) == [("store", "other wavefronts")]
+    assert lacks(*before, wait(), barrier(), store(**FLAG), wavefronts=4) == []
+    assert lacks(*before, barrier(), written_back(), wait(), store(**FLAG), wavefronts=4) == []
+
+
 def test_an_access_of_an_earlier_round_is_complete_at_the_barrier() -> None:
     again = atomic()
     assert lacks(again, wait(), barrier(), again, written_back(), wait(), store(**FLAG), wavefronts=4) == []
@@ -238,6 +246,30 @@ def test_several_elements_of_a_thread_release_before_the_first_and_acquire_after
         assert {one.atomic: one.lack for one in faults}.items() >= lacking.items(), faults
 
 
+def skipped(*parts: tuple[Step, ...]) -> Program:
+    """Return a program in which each part is a block that the wavefront may jump over."""
+    blocks, edges = [], []
+    for part in parts:
+        blocks += [[decided("exec")], list(part)]
+        edges += [[len(edges) + 1, len(edges) + 2], [len(edges) + 2]]
+    return Program("amdgcn", [*blocks, [step("end")]], [*edges, []], 1, True)
+
+
+def test_a_second_release_before_the_acquire_is_reported() -> None:
+    """The atomic between the first and the last element of a thread has no fence of its own."""
+    release, acquire = (written_back(), wait()), (wait(), invalidated())
+    first, second, last = atomic("first"), atomic("second"), atomic("last")
+
+    def reported(*parts: tuple[Step, ...]) -> dict[Step, str]:
+        return {one.atomic: one.lack for one in unordered(skipped(*parts), "sys", releases=True, acquires=True)}
+
+    assert reported((*release, first), (second,), (last, *acquire)) == {}
+    assert reported((*release, first, *acquire), (*release, second, *acquire)) == {}
+    assert reported((*release, first), (*release, second), (last, *acquire)) == {
+        first: "invalidation", second: "invalidation", last: "write-back",
+    }  # fmt: skip
+
+
 def looped(*body: Step, before: tuple[Step, ...] = (), after: tuple[Step, ...] = ()) -> Program:
     """Return a loop over ``body``, whose last step decides whether it goes on."""
     blocks = [[step("start"), *before], list(body), [*after, step("end")]]
@@ -286,6 +318,9 @@ def test_only_the_innermost_loop_waits() -> None:
     nested = [[step("start")], [step("head")], [poll, decided("v0")], [decided("v0")], [step("end")]]
     program = Program("amdgcn", nested, [[1], [2], [2, 3], [1, 4], []], 1, True)
     assert len(spins(program)) == 1
+    nested[2][0] = step("sleep", sleeps=True)
+    [spin] = spins(Program("amdgcn", nested, [[1], [2], [2, 3], [1, 4], []], 1, True))
+    assert spin.polls == () and spin.first is nested[2][0]
 
 
 def test_the_first_poll_of_a_wait_may_be_before_its_loop() -> None:
@@ -301,6 +336,9 @@ def test_the_first_poll_of_a_wait_may_be_before_its_loop() -> None:
     bare = load("bare", width=4, **POLLED)
     [spin] = spins(looped(bare, decided("v0"), before=(load("other", width=4),)))
     assert spin.polls == (bare,), "without a place nothing is alike"
+    swap = atomic("swap", frames=frames, width=4, **POLLED)
+    [spin] = spins(looped(swap, decided("v0"), before=(load("new", frames=frames, width=4),)))
+    assert spin.polls == (swap,), "a load in the line of an atomic is not the same access"
 
 
 def test_a_loop_that_nothing_can_end_is_a_spin_without_polls() -> None:

@@ -82,7 +82,8 @@ class Order(NamedTuple):
 
     def having(self, thread: int, reached: list[int]) -> Order:
         """Return this order plus what ``thread`` itself has issued, completed and written back."""
-        return Order(*({**clock, thread: n} if n else clock for clock, n in zip(self, reached, strict=True)))
+        pairs = zip(self, reached, strict=True)
+        return Order(*({**clock, thread: n} if n > clock.get(thread, 0) else clock for clock, n in pairs))
 
 
 NOTHING = Order(*[{}] * 5)
@@ -175,10 +176,11 @@ class Thread:
             # siblings, those in the compute unit.
             clock = dict(known.system)
             of_siblings = known.issued if reading == LENIENT else known.complete
+            # What is known as far as one place is known as far as the nearer ones: a later number is never smaller.
             for source, reach in ((known.agent, AGENT), (of_siblings, WORKGROUP)):
-                for number, n in source.items():
-                    if number >= 0 and self.relation(threads[number]) <= reach and clock.get(number, 0) < n:
-                        clock[number] = n
+                clock |= {
+                    number: n for number, n in source.items() if number >= 0 and self.relation(threads[number]) <= reach
+                }
             clock[self.number] = self.reached[ISSUED]
             clocks.append(clock)
         self.flight.append(Operation(written_back=(scope, tuple(clocks))))
@@ -239,22 +241,15 @@ def meet(threads: list[Thread]) -> None:
     for reading in READINGS:
         views = [thread.views[reading] for thread in threads]
         # Most siblings share the order of their last barrier: it is joined once.
-        sharing: dict[int, list[Thread]] = {}
-        orders: dict[int, Order] = {}
-        for thread, view in zip(threads, views, strict=True):
-            sharing.setdefault(id(view.shared), []).append(thread)
-            orders[id(view.shared)] = view.shared
+        orders = {id(view.shared): view.shared for view in views}
         joint = NOTHING
-        for key, some in sharing.items():
-            own = some[0]
-            joint = joint.join(orders[key] if len(some) > 1 else orders[key].having(own.number, [*own.reached, 0]))
+        for order in orders.values():
+            joint = joint.join(order)
         joint = _plus_own(joint, threads)
         seen_agent = seen_system = NOTHING
         for view in views:
             seen_agent, seen_system = seen_agent.join(view.seen[AGENT]), seen_system.join(view.seen[SYSTEM])
-        first = views[0].shared
-        joined = {id(first): (first, joint)}  # with the key's object, which keeps its id
-        joined |= {key: (orders[key], joint) for key, some in sharing.items() if len(some) > 1}
+        joined = {key: (order, joint) for key, order in orders.items()}  # with the key's object, which keeps its id
         for view in views:
             known = view.known
             if id(known) not in joined:
@@ -264,7 +259,7 @@ def meet(threads: list[Thread]) -> None:
 
 
 def _plus_own(order: Order, threads: list[Thread]) -> Order:
-    """Return an order that all of several threads know, plus what each has issued, completed and written back."""
+    """Return an order plus what each of several threads has issued, completed and written back."""
     clocks: list[Clock] = []
     for level, clock in enumerate(order[:-1]):
         own = {thread.number: thread.reached[level] for thread in threads}

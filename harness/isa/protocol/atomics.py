@@ -7,6 +7,7 @@ instruction, and after its last one, counts as well: an atomic of a kernel witho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -44,18 +45,17 @@ def unordered(program: Program, scope: Scope, *, releases: bool, acquires: bool)
 def _is_split(atomics: list[Step], lacks: list[Unordered]) -> bool:
     """Return whether the atomics are runs, each from one that only releases to one that only acquires, and atomics with
     both."""
-    missing: dict[Step, set[Lack]] = {atomic: set() for atomic in atomics}
+    missing: dict[Step, frozenset[Lack]] = {atomic: frozenset() for atomic in atomics}
     for lack in lacks:
-        missing[lack.atomic].add(lack.lack)
-    inside = False
-    for kinds in missing.values():
-        if kinds == {"invalidation"} and not inside:
-            inside = True
-        elif kinds == {"write-back"} and inside:
-            inside = False
-        elif kinds != ({"write-back", "invalidation"} if inside else set()):
-            return False
-    return not inside
+        missing[lack.atomic] |= {lack.lack}
+    return re.fullmatch(r"(<-*>|\.)*", "".join(_SIGNS.get(kinds, "?") for kinds in missing.values())) is not None
+
+
+_SIGNS: dict[frozenset[Lack], str] = {
+    frozenset({"invalidation"}): "<", frozenset({"write-back", "invalidation"}): "-", frozenset({"write-back"}): ">",
+    frozenset(): ".",
+}  # fmt: skip
+"""Signs of an atomic that only releases, does neither, only acquires, and does both, by what is missing."""
 
 
 def _unreleased(program: Program, atomics: list[Step], scope: Scope) -> Iterator[Unordered]:

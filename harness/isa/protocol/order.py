@@ -33,7 +33,7 @@ class Overtaken:
 
 State = frozenset[tuple[str, Step]]
 """What is open: obligations of this wavefront ("back", "wait") and of the others ("their back", "their wait"), each
-with the access that it comes from; "fence" and "their fence": the write-back is not complete."""
+with the access that it comes from; "fence" and "their fence": the write-back of that wavefront is not complete."""
 
 
 def unreleased(
@@ -50,7 +50,7 @@ def unreleased(
         if covers(step.releases, scope):
             state = _written_back(state, program.needs_waits)
         if step.waits:
-            state = frozenset(one for one in state if one[0] not in ("wait", "fence", "their fence"))
+            state = frozenset(one for one in state if one[0] not in ("wait", "fence"))
         if step.barrier:
             mine = [one for one in state if not one[0].startswith("their")]
             state = frozenset([*mine, *((f"their {kind}", access) for kind, access in mine if several)])
@@ -78,22 +78,14 @@ def _obligations(step: Step, scope: Scope, needs_waits: bool) -> tuple[str, ...]
 
 
 def _written_back(state: State, needs_waits: bool) -> State:
-    theirs = {access for kind, access in state if kind.startswith("their") and kind.endswith("wait")}
-    after: set[tuple[str, Step]] = set()
-    for kind, access in state:
-        if kind == "back":
-            if needs_waits:
-                after.add(("fence", access))
-        elif kind == "their back" and access not in theirs:
-            if needs_waits:
-                after.add(("their fence", access))
-        else:
-            after.add((kind, access))
-    return frozenset(after)
+    """Return the state after a write-back. It also covers what was complete in other wavefronts before the barrier;
+    for what was not, "their wait" stays open."""
+    fenced = {("fence", access) for kind, access in state if kind == "back"} if needs_waits else set()
+    return frozenset(one for one in state if one[0] not in ("back", "their back", "their fence")) | fenced
 
 
 def _lack(kind: str) -> Lack:
-    if kind == "fence":  # an access with "their fence" has this one too
+    if kind == "fence":
         return "wait for the write-back"
     if kind.startswith("their"):
         return "other wavefronts"
@@ -119,10 +111,9 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
     ]  # fmt: skip
     overtaken: dict[Step, Overtaken] = {}
     for load, state in states(program, through, loads):
-        if not state or is_address(program, load):
-            continue
         for _, poll in sorted(state, key=lambda one: one[1].line):
-            overtaken.setdefault(poll, Overtaken(poll, load, "invalidation"))
+            if poll not in overtaken and not is_address(program, load):
+                overtaken[poll] = Overtaken(poll, load, "invalidation")
     return list(overtaken.values())
 
 
@@ -140,8 +131,9 @@ def states(
             state = through(step, state)
         for other in program.edges[block]:
             known = entries.get(other)
-            if known is None or not state <= known:
-                entries[other] = state if known is None else known | state
+            joined = state if known is None else known | state
+            if joined != known:
+                entries[other] = joined
                 if other not in waiting:
                     waiting.append(other)
     reached = []

@@ -68,7 +68,8 @@ def _short(frame: Frame) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """``blocks`` of steps; ``edges``: block -> the blocks that may follow. ``wavefronts``: in a work-group, at least.
+    """``blocks`` of steps, none of a loop empty; ``edges``: block -> the blocks that may follow. ``wavefronts``: in a
+    work-group, at least.
 
     ``needs_waits``: a store is complete only after a step that ``waits``; a fence too. Otherwise fences wait.
     """

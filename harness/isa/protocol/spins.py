@@ -45,18 +45,19 @@ def _waits(program: Program) -> Iterator[tuple[frozenset[int], Spin]]:
             continue  # it repeats a wait, and does something else besides
         steps = [step for block in sorted(loop) for step in program.blocks[block]]
         accesses = [step for step in steps if step.access]
-        if accesses and all(_decides(program, loop, access) for access in accesses):
+        sleeps = any(step.sleeps for step in steps)
+        if accesses:
+            is_wait = all(_decides(program, loop, access) for access in accesses)
+        else:
+            is_wait = sleeps or _is_endless(program, loop)
+        if is_wait:
             inner.add(loop)
             alike = {(step.frames, step.width) for step in accesses if step.access == "load" and step.frames}
             first = [
                 step for step in program.steps()
                 if step.access == "load" and (step.frames, step.width) in alike and step not in accesses
             ]  # fmt: skip
-            sleeps = any(step.sleeps for step in steps)
             yield loop, Spin((*accesses, *first), sleeps, steps[0])
-        elif not accesses and steps and (_is_endless(program, loop) or any(step.sleeps for step in steps)):
-            inner.add(loop)
-            yield loop, Spin((), any(step.sleeps for step in steps), steps[0])
 
 
 def _is_endless(program: Program, loop: frozenset[int]) -> bool:

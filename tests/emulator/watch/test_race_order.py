@@ -1,6 +1,7 @@
 """Order that siblings have after an s_barrier, by the short way and by joining what each of them knows."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -24,6 +25,11 @@ def joined(threads, reading):
     for thread in threads:
         joint = joint.join(thread.views[reading].shared.having(thread.number, [*thread.reached, 0]))
     return joint
+
+
+def is_nested(order: Order) -> bool:
+    """Return whether what is known as far as one place is known as far as the nearer ones."""
+    return all(near.get(number, 0) >= n for near, far in pairwise(order[:-1]) for number, n in far.items())
 
 
 def barriers(seed: int) -> int:
@@ -63,6 +69,7 @@ def barriers(seed: int) -> int:
         meet(threads)
         assert [[view.known for view in thread.views] for thread in threads] == known
         assert all([view.shared for view in thread.views] == wanted for thread in threads)
+        assert all(is_nested(order) for thread in (*threads, other) for order in thread.publish())
     return short
 
 
@@ -98,6 +105,21 @@ def test_a_wavefront_publishes_what_it_has_issued_completed_and_written_back():
     assert one.reached == [3, 2, 2, 2], "the write-back is complete, and covers what was issued before it"
 
 
+def test_a_wavefront_publishes_what_a_sibling_has_written_back_for_it():
+    """In the lenient reading also a store that it has not waited for."""
+    one, leader = siblings = [thread(0), thread(1)]
+    one.access(())
+    one.wait(0)
+    one.access(())
+    meet(siblings)
+    leader.write_back(SYSTEM, siblings)
+    leader.wait(0)
+    meet(siblings)
+    lenient, strict = one.publish()
+    assert [clock[0] for clock in lenient[:4]] == [2, 2, 2, 2]
+    assert [clock[0] for clock in strict[:4]] == [2, 1, 1, 1]
+
+
 def test_a_wait_for_fewer_operations_than_are_in_flight_completes_none():
     one = thread()
     one.access(())
@@ -130,16 +152,39 @@ def test_a_fence_is_no_access():
 
 @pytest.mark.parametrize(
     ("place", "covered"),
-    [("issued", {3}), ("complete", set()), ("agent", {2, 3}), ("system", {-1, 1, 2, 3})],
+    [("issued", {0, 1}), ("complete", {0, 1}), ("agent", {0, 1, 2}), ("system", {-1, 0, 1, 2, 3})],
 )
 def test_a_write_back_covers_what_has_come_as_far_as_it_acts(place, covered):
-    """Threads 1 to 3: another rank's, another work-group's, a sibling. Number -1 is another process's."""
-    known = NOTHING._replace(**{place: {-1: 9, 1: 5, 2: 6, 3: 7}})
+    """Threads 0 to 3: two siblings, another work-group's, another rank's. Number -1 is another process's. What has
+    come to a place has come to those before it."""
+    clock, places = {-1: 9, 0: 6, 1: 5, 2: 7, 3: 8}, ("issued", "complete", "agent", "system")
+    known = NOTHING._replace(**dict.fromkeys(places[: places.index(place) + 1], clock))
     launch, far = Launched(0, "kernel", (2, 1, 1), 4, str), Launched(1, "kernel", (1, 1, 1), 4, str)
-    one = Thread(0, launch, -1, 0, (known, known))
-    others = [Thread(1, far, -2, 0, ()), Thread(2, launch, -1, 4, ()), Thread(3, launch, -1, 1, ())]
-    one.write_back(SYSTEM, [one, *others])
+    waves = [Thread(number, launch, -1, wave, (known, known)) for number, wave in enumerate((0, 1, 4))]
+    one = Thread(4, launch, -1, 2, (known, known))
+    one.write_back(SYSTEM, [*waves, Thread(3, far, -2, 0, ()), one])
     lenient, strict = one.flight[-1].written_back[1]
-    assert lenient.keys() == {0} | covered, "a leader writes back for its siblings"
-    siblings = {"issued": set(), "complete": {3}}.get(place, covered)
-    assert strict.keys() == {0} | siblings, "siblings must have waited for their stores"
+    own = {4: 0}
+    assert lenient == own | {number: clock[number] for number in covered}, "a leader writes back for its siblings"
+    waited = set() if place == "issued" else covered
+    assert strict == own | {number: clock[number] for number in waited}, "siblings must have waited for their stores"
+
+
+def test_a_farther_place_has_the_earlier_accesses_of_a_thread():
+    """A sibling's access 3 has reached the system, 4 the agent, 5 is complete and 6 issued: all are written back."""
+    known = Order({0: 6}, {0: 5}, {0: 4}, {0: 3}, {})
+    one = thread(1, known)
+    one.write_back(SYSTEM, [thread(), one])
+    assert one.flight[-1].written_back[1] == ({0: 6, 1: 0}, {0: 5, 1: 0})
+
+
+@pytest.mark.parametrize(("scope", "places"), [(race_order.WORKGROUP, 1), (AGENT, 2), (SYSTEM, 3)])
+def test_a_completed_write_back_counts_as_far_as_its_scope(scope, places):
+    """Of a sibling's store, which was complete before."""
+    known = NOTHING._replace(issued={0: 2}, complete={0: 2})
+    one = thread(1, known)
+    one.write_back(scope, [thread(), one])
+    assert [view.known for view in one.views] == [known, known], "it is in flight"
+    one.wait(0)
+    for view in one.views:
+        assert [clock.get(0, 0) for clock in view.known] == [2, *[2] * places, *[0] * (4 - places)]

@@ -300,6 +300,16 @@ def test_a_leaders_write_back_covers_its_siblings_in_one_reading_only():
     clean(drained, waves=2, covers="wavefront")
 
 
+@pytest.mark.parametrize("own", [(), (*store("z", 1), *RELEASE["system"])], ids=["nothing", "z"])
+def test_a_leaders_write_back_counts_for_a_sibling_that_has_written_back_before(own):
+    """Wavefront 1 has written back ``own``, and wavefront 0 its later store of x; wavefront 1 publishes both."""
+    raised = store("y", 1, "sc0 sc1")
+    put = lines(only(1, own, store("x", 1)), "s_barrier", only(0, RELEASE["system"]), "s_barrier", only(1, raised))
+    get = lines(only(0, until("y", 1), ACQUIRE["system"], load("x", 9)))
+    clean([(0, put), (1, get)], waves=2)
+    racy([(0, put), (1, get)], UNSPECIFIED, waves=2, covers="wavefront")
+
+
 def test_a_leaders_invalidate_counts_for_its_siblings_when_it_was_waited_for():
     put = (0, lines(only(0, store("x", 1), RELEASE["system"], store("y", 1, "sc0 sc1"))))
     get = lines(only(0, until("y", 1), ACQUIRE["system"]), "s_barrier", only(1, load("x", 9)))
