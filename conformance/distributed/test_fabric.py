@@ -4,10 +4,11 @@ import torch
 import torch.distributed as dist
 
 from conformance.distributed.modules import module_of
-from conformance.rma.words import read_address
+from conformance.rma.words import is_peers, read_address
 from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
+from harness.errors import KernelFault
 
 
 def run(env, case):
@@ -58,6 +59,8 @@ def _share(env, findings, base, fabric, driver, size):
         findings.equal(
             f"last word of rank {mapping.peer_rank}'s memory", read_address(env, last), 500 + mapping.peer_rank
         )
+        if env.device.name == "emulated":
+            _owner(env, findings, mapping.peer_rank, last)
     env.settle()
     for mapping in mappings:
         driver.cleanup_import(mapping)
@@ -68,6 +71,17 @@ def _share(env, findings, base, fabric, driver, size):
     findings.raises("a second cleanup_local()", base.DriverError, lambda: driver.cleanup_local(own))
     findings.raises("an allocation of nothing", ValueError, lambda: driver.allocate_exportable(0))
     findings.raises("a handle of 63 bytes", ValueError, lambda: driver.import_and_map(0, bytes(63), size))
+
+
+def _owner(env, findings, peer, last):
+    """Check that memory, whose last word is at ``last``, is registered with the emulated device as ``peer``'s."""
+    findings.true(f"rank {peer}'s memory is registered as a peer's", is_peers(env, last))
+    findings.raises(
+        f"reading the word after rank {peer}'s memory",
+        KernelFault,
+        lambda: read_address(env, last + 4),
+        says=f" of rank {peer}",
+    )
 
 
 @requirement("FABRIC-SHARE-001", cases=lambda ranks: [HostCase("fabric", (size,)) for size in (1, 100_000)])

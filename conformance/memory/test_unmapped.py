@@ -1,5 +1,5 @@
 """With the allocator vmem, an access to an unmapped address faults: beyond the last chunk, in a peer's heap, after
-free.
+free. What is mapped is registered with the device as this rank's memory, or as a peer's.
 
 On a GPU such a fault destroys the context, so this test needs the emulated device, which continues.
 """
@@ -7,7 +7,7 @@ On a GPU such a fault destroys the context, so this test needs the emulated devi
 import torch
 
 from conformance.host.checks import offset_in_heap
-from conformance.rma.words import read_address
+from conformance.rma.words import is_peers, read_address
 from conformance.support.cases import HostCase
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
@@ -28,6 +28,7 @@ def run(env, case):
     env.settle()
     for offset in (0, 4, start, GRANULE, 2 * GRANULE, stop - 4):
         findings.equal(f"word at offset {offset} of rank {peer}", read_address(env, base + offset), 0)
+    findings.equal(f"the heap of rank {peer} is registered as a peer's", is_peers(env, base), peer != env.rank)
     faults(env, findings, "beyond the last chunk", base + -(-stop // GRANULE) * GRANULE)
     faults(env, findings, "the last word of the heap", base + HEAP - 4)
     faults(env, findings, "before the heap", base - 4)

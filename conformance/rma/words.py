@@ -34,6 +34,16 @@ def read_address(env: Env, address: int) -> int:
     return _read(env, Address(address), env.rank)
 
 
+def is_peers(env: Env, address: int) -> bool:
+    """Return whether the emulated device counts a load from an address, which it makes, as one of a peer's memory.
+
+    Its reports and its modes ``weak`` and ``race`` go by that, so a library must register each memory with its owner.
+    """
+    env.launched()
+    read_address(env, address)
+    return any(access.where == "peer" for launch in env.launched() for access in launch.accesses)
+
+
 def write_address(env: Env, address: int, word: int) -> None:
     """Store an int32 at an address that is mapped in this process, with the same kernel."""
     _load(env, torch.tensor([word], dtype=torch.int32, device=env.device.torch_device), Address(address), env.rank)

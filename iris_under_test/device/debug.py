@@ -53,8 +53,6 @@ def check(pointer, heap_bases, from_rank, to_rank, mask, op: tl.constexpr):
             _print(
                 first, last, heap_size, tl.cast(from_rank, tl.int64), tl.cast(to_rank, tl.int64), num_ranks, rank
             )  # fmt: skip
-            # The assertion of another wavefront would end the kernel while this one prints.
-            tl.debug_barrier()
         _assert(in_world, op, "rank outside the world")
         _assert(in_heap, op, "pointer outside the heap")
 

@@ -21,7 +21,7 @@ from iris_under_test.device.signals import behind, first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 from .arguments import Matrix
-from .matmul import Inner, add_product, panel_of_tile, place_of_tile, tiles_of
+from .matmul import Inner, add_product, panel_of_tile, place_of_tile, tiles_of, wide_product
 
 __all__ = ["COUNTERS", "gather_and_matmul"]
 
@@ -76,8 +76,8 @@ def gather_and_matmul(
         for shard in range(SIZE):
             _wait_for(flags + panel * SIZE + shard, call)
             total = add_product(
-                total, Matrix(gathered + shard.to(tl.int64) * stride_gathered * M, stride_gathered, 1),
-                Matrix(b + shard.to(tl.int64) * stride_bk * K, stride_bk, stride_bn), rows, columns, M, N, K,
+                total, Matrix(gathered + wide_product(shard, stride_gathered) * M, stride_gathered, 1),
+                Matrix(b + wide_product(shard, stride_bk) * K, stride_bk, stride_bn), rows, columns, M, N, K,
                 Inner(BLOCK_K, EVEN_K, CACHE_A, CACHE_B, PRECISION),
             )  # fmt: skip
         if BIASED:
@@ -100,7 +100,7 @@ def _gather(
     """Copy rows [panel * BLOCK_M, ...) of one member's ``a`` into ``gathered``."""
     rows = (panel * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)[:, None]
     source = translate(a, context_tensor + 2, member, shard, ALIGNMENT)
-    target = gathered + shard.to(tl.int64) * stride_gathered * M
+    target = gathered + wide_product(shard, stride_gathered) * M
     for start in range(0, K, COPY_K):
         columns = (start + tl.arange(0, COPY_K)).to(tl.int64)[None, :]
         mask = (rows < M) & (columns < K)

@@ -14,13 +14,21 @@ from iris_under_test.device.triton.address import translate
 
 from .tiles import grouped_tile
 
-__all__ = ["Inner", "add_product", "everywhere", "panel_of_tile", "place_of_tile", "tiles_of"]
+__all__ = ["Inner", "add_product", "everywhere", "panel_of_tile", "place_of_tile", "tiles_of", "wide_product"]
 
 
 @triton.jit
 def tiles_of(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the number of tiles of C."""
     return tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+
+
+@triton.jit
+def wide_product(number, size):
+    """Return ``number * size`` as int64: what lies before the block of that number, of blocks of ``size`` elements or
+    rows. ``number``: a value of any integer type.
+    """
+    return number.to(tl.int64) * size
 
 
 @triton.jit

@@ -6,7 +6,7 @@ import triton.language as tl
 from iris_under_test.device.signals import first_turn, signal, wait
 
 from .arguments import Matrix
-from .matmul import Inner, add_product, everywhere, place_of_tile, tiles_of
+from .matmul import Inner, add_product, everywhere, place_of_tile, tiles_of, wide_product
 from .tiles import spread_over_xcds
 
 __all__ = ["matmul_and_push"]
@@ -44,7 +44,7 @@ def matmul_and_push(
             total += tl.load(bias + rows * stride_bias, mask=rows < M, other=0.0).to(tl.float32)
         if tile == first:
             wait(pads, SIZE, program, turn)  # theirs too; by now they have had a tile's time
-        places = (rows + member.to(tl.int64) * M) * stride_cm + columns * stride_cn
+        places = (rows + wide_product(member, M)) * stride_cm + columns * stride_cn
         value = total.to(c.dtype.element_ty)
         for step in tl.static_range(SIZE):
             tl.store(outputs[step] + places, value, mask=(rows < M) & (columns < N))

@@ -26,7 +26,7 @@ from iris_under_test.device.signals import first_turn, signal, wait
 from iris_under_test.device.triton.address import translate
 
 from .arguments import Matrix
-from .matmul import Inner, add_product, everywhere, place_of_tile, tiles_of
+from .matmul import Inner, add_product, everywhere, place_of_tile, tiles_of, wide_product
 from .tiles import spread_over_xcds
 
 __all__ = ["matmul_and_reduce"]
@@ -92,11 +92,11 @@ def matmul_and_reduce(
             if HOW == "slots":
                 # As one row: a store in the layout of the product itself would be only 8 bytes wide on AMD GPUs.
                 row = tl.reshape(total.to(parts.dtype.element_ty), (BLOCK_M * BLOCK_N,))
-                place = (member.to(tl.int64) * slots + slot) * (BLOCK_M * BLOCK_N) + tl.arange(0, BLOCK_M * BLOCK_N)
+                place = wide_product(member * slots + slot, BLOCK_M * BLOCK_N) + tl.arange(0, BLOCK_M * BLOCK_N)
                 tl.store(theirs + place, row)
             else:
                 lock = translate(locks, heap_bases, member, owner) + slot
-                places = theirs + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside
+                places = theirs + wide_product(slot, BLOCK_M * BLOCK_N) + inside
                 acquire(lock)
                 tl.store(places, tl.load(places) + total)
                 release(lock)
@@ -104,10 +104,10 @@ def matmul_and_reduce(
             targets = everywhere(context_tensor, parts, member, SIZE, 16)
             for other in tl.static_range(SIZE):
                 if HOW == "slots":
-                    place = (member.to(tl.int64) * slots + tile) * (BLOCK_M * BLOCK_N) + inside
+                    place = wide_product(member * slots + tile, BLOCK_M * BLOCK_N) + inside
                     tl.store(targets[other] + place, total.to(parts.dtype.element_ty))
                 else:
-                    place = tile.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside
+                    place = wide_product(tile, BLOCK_M * BLOCK_N) + inside
                     tl.atomic_add(targets[other] + place, total, sem="relaxed", scope="sys")
 
     signal(pads, member, SIZE, program, turn + 1)  # my parts are complete
@@ -119,11 +119,11 @@ def matmul_and_reduce(
             slot = tile - member * share
         if mine:
             rows, columns = place_of_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
-            place = slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + inside
+            place = wide_product(slot, BLOCK_M * BLOCK_N) + inside
             if HOW == "slots":
                 total = tl.load(parts + place).to(tl.float32)
                 for other in tl.static_range(1, SIZE):
-                    total += tl.load(parts + slots.to(tl.int64) * (other * BLOCK_M * BLOCK_N) + place).to(tl.float32)
+                    total += tl.load(parts + wide_product(slots, other * BLOCK_M * BLOCK_N) + place).to(tl.float32)
             else:
                 total = tl.load(parts + place)
             if BIASED:

@@ -36,7 +36,7 @@ def exchange(
         if (their_rows == M) & (their_columns == N) & (their_kind == source_kind) & (source_kind >= 0):
             theirs = tl.load(heap_bases + dst) + place
             _push(
-                source_ptr, theirs, lanes, tl.cast(M, tl.int64), tl.cast(N, tl.int64), tl.cast(source_m, tl.int64),
+                source_ptr, theirs, lanes, their_rows, their_columns, tl.cast(source_m, tl.int64),
                 tl.cast(source_n, tl.int64), their_m, their_n, BLOCK_M, BLOCK_N,
             )  # fmt: skip
         if is_last_sender(boxes, rank, dst, tag):

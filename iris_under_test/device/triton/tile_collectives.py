@@ -270,7 +270,7 @@ def _widened(data):
 
 @triton.jit
 def _tile_id(tile, view):
-    return tl.cast(tile.pid_m, tl.int64) * tl.cdiv(tl.cast(view.N, tl.int64), tile.block_n) + tile.pid_n
+    return tile.pid_m * tl.cdiv(tl.cast(view.N, tl.int64), tile.block_n) + tile.pid_n
 
 
 @triton.jit

@@ -228,7 +228,8 @@ class EmulatedRuntime(AmdRuntime):
 
     def _announce(self, address: int, size: int, rank: int | None) -> None:
         if hasattr(self._driver, "register_memory"):
-            self._driver.register_memory(address, size, "memory of the runtime", peer=rank)
+            owner = "" if rank is None or rank < 0 else f" of rank {rank}"
+            self._driver.register_memory(address, size, f"memory of the runtime{owner}", peer=rank)
             _announced[address] = self._driver
 
     def _forget(self, address: int) -> None:
