@@ -18,8 +18,8 @@ from harness.cases import REDUCE_OPS
 PAIRS = (("bf16", "sum"), ("bool", "sum"), ("uint8", "max"))
 """Element types and reductions with which every variant is tested."""
 
-OTHERS = (("fp16", "product"), *(("uint8", reduce) for reduce in REDUCE_OPS if reduce != "max"))
-"""Those with which one op is tested."""
+OTHERS = tuple(("uint8", reduce) for reduce in REDUCE_OPS if reduce != "max")
+"""Those with which one op is tested, besides products of fp16."""
 
 
 def cases(ranks, op):
@@ -34,8 +34,9 @@ def cases(ranks, op):
 
 @functools.cache
 def _others(ranks):
-    """Return the other cases by op. Those of booleans go to the first op that draws several elements with their kernel
-    with int8, the type that the library reads them as: most need no kernel of their own."""
+    """Return the other cases by op. Products of fp16 go to the ops that draw several elements with their kernel; those
+    of booleans to the first one that does so with int8, the type that the library reads them as: most need no kernel of
+    their own."""
     from conformance.collectives import strategies
 
     ops = names(lambda op: op.reduces)
@@ -48,6 +49,8 @@ def _others(ranks):
                 if reduce not in seen:
                     seen.add(reduce)
                     listed[op].append(strategies.simplest(ranks, op, "bool", replace(build, reduce=reduce)))
+        products = [build for build in strategies.builds_of(ranks, op, "fp16") if build.reduce == "product"]
+        listed[op] += [strategies.simplest(ranks, op, "fp16", build) for build in products if build.extent != "one"]
     rest = (*OTHERS, *(("bool", reduce) for reduce in REDUCE_OPS if reduce not in seen))
     first = COLLECTIVES[ops[0]].case(m=5, n=70, variant=COLLECTIVES[ops[0]].variants[0].name)
     listed[ops[0]] += [replace(first, dtype=dtype, reduce=reduce) for dtype, reduce in rest]

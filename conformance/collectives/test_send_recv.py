@@ -202,7 +202,7 @@ def run_refused(env, case):
     tensor = env.image.tensor(region).view(8, 16)
     env.image.fill(region, torch.full((8 * 16,), me + 1, dtype=torch.int32))
     elsewhere = torch.zeros(8, 16, dtype=torch.int32, device=tensor.device)
-    settings = config(env, CollectiveCase(op="send", gluon=case.arguments[0] == "gluon"), 1)
+    settings = config(env, CollectiveCase(op="send"), 1)
     env.settle()
     for label, call in (
         ("a tag below 0", lambda: ccl.send(tensor, (me + 1) % env.world_size, tag=-1)),
@@ -263,7 +263,7 @@ def _done(handle):
 
 
 def refused_cases(ranks):
-    return [HostCase("refused", (language,)) for language in ("triton", "gluon")]
+    return [HostCase("refused")]
 
 
 @requirement("CCL-MESSAGE-003", cases=refused_cases, ranks=2)

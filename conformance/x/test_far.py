@@ -1,10 +1,10 @@
 """Views of more than 2^31 elements: the offset of a tile needs 64 bits.
 
 ``far``: all_gather between views whose last rows are beyond 2 and 4 GiB, on both sides. ``long``: all_gather of 16
-elements of each rank into a view of 2^31 rows, or columns, a number that is a 64-bit argument. ``blocks``: all_to_all
-between views of which the last rank's block starts beyond 2^31 columns. ``number``: all_reduce_spinlock on a view of
-2^31 columns, whose tile in the second row has a lock as far away as that. The heap is sparse: only the elements, and
-the addresses that a 31- or 32-bit product would give, are touched.
+elements of each rank into a view of 2^31 rows, or columns, a number that is a 64-bit argument. ``ends``: all_to_all
+between views of which the last rank's block starts beyond 2^31 columns, and all_reduce_spinlock on a view of 2^31
+columns, whose tile in the second row has a lock as far away as that. The heap is sparse: only the elements, and the
+addresses that a 31- or 32-bit product would give, are touched.
 """
 
 import torch
@@ -78,66 +78,58 @@ def run_long(env, case):
     return findings.first
 
 
-@triton.jit(do_not_specialize=["columns", "each"])
-def first_of_each_block(
-    DeviceContext: tl.constexpr, TileView: tl.constexpr, make_tensor_view: tl.constexpr, function: tl.constexpr,
-    context_tensor, given, target, columns, each, RANK: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
+@triton.jit(do_not_specialize=["columns", "each", "width"])
+def at_the_far_end(
+    DeviceContext: tl.constexpr, TileView: tl.constexpr, Tile: tl.constexpr, make_tensor_view: tl.constexpr,
+    all_to_all: tl.constexpr, all_reduce: tl.constexpr, context_tensor, given, received, terms, sums, locks,
+    columns, each, width, RANK: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Exchange the first BLOCK elements of each rank's block of ``each`` columns, in views of one row."""
+    """Exchange the first BLOCK elements of each rank's block of ``each`` columns, in views of one row; and add the
+    first BLOCK elements of each of two rows of ``width`` columns."""
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     source = make_tensor_view(given, 1, columns, columns, 1)
-    output = make_tensor_view(target, 1, columns, columns, 1)
-    function(TileView(0, 0, 1, BLOCK), source, output, each, ctx)
+    output = make_tensor_view(received, 1, columns, columns, 1)
+    all_to_all(TileView(0, 0, 1, BLOCK), source, output, each, ctx)
+    total = make_tensor_view(sums, 2, width, width, 1)
+    for row in range(2):
+        here = terms + row * BLOCK + tl.arange(0, BLOCK)
+        all_reduce(Tile(row, 0, 1, BLOCK, tl.load(here)[None, :]), total, locks, ctx)
 
 
-def run_blocks(env, case):
-    """Exchange 16 elements of each two ranks; the last rank's block starts at column 2^31 or after it."""
+def run_ends(env, case):
+    """The last rank's block of an all_to_all starts at column 2^31 or after it; the tile of an all_reduce_spinlock in
+    the second row of 2^31 columns has a lock as far away. The locks are the heap's first allocation, so that the lock
+    of a number that is too small lies before the heap."""
     me, ranks, findings = env.rank, env.world_size, Findings(env.rank)
-    each = -(-(2**31) // max(1, ranks - 1))
+    each, width = -(-(2**31) // max(1, ranks - 1)), 2**31
     columns = each * ranks
-    iris = env.under_test.iris(heap_size=2 * columns + (1 << 20))
-    given, target = (iris.empty(columns, dtype=torch.int8) for _ in range(2))
+    iris = env.under_test.iris(heap_size=2 * columns + width + 4 * width // TILE + (2 << 20))
+    locks = iris.empty(width // TILE + 1, dtype=torch.int32)
+    given, received = (iris.empty(columns, dtype=torch.int8) for _ in range(2))
+    terms, heap = iris.empty(2, TILE, dtype=torch.int8), iris.empty(width + TILE, dtype=torch.int8)
+    sums = heap.as_strided((2, TILE), (width, 1))
     mine = payload("int8", ranks * TILE, rank=me, ranks=ranks).view(ranks, TILE)
-    parts = [target[rank * each : rank * each + TILE] for rank in range(ranks)]
+    summand = contribution("sum", "int8", 2 * TILE, member=me, members=ranks).view(2, TILE)
+    parts = [received[rank * each : rank * each + TILE] for rank in range(ranks)]
     for rank, part in enumerate(parts):
         given[rank * each : rank * each + TILE].copy_(mine[rank])
         part.fill_(-98)
+    terms.copy_(summand)
+    for zero in (sums, locks[0], locks[-1]):
+        zero.zero_()
     pairs = {(one, other) for one in range(ranks) for other in range(ranks)}
-    received = exchange(list(mine), pairs, rank=me, ranks=ranks)
+    exchanged, total = exchange(list(mine), pairs, rank=me, ranks=ranks), reduced(summand, "sum")
     env.settle()
     with env.acting():
         x = env.under_test.x
-        first_of_each_block[(1,)](
-            env.under_test.triton_context, x.TileView, x.make_tensor_view, x.all_to_all, iris.get_device_context(),
-            given, target, columns, each, me, ranks, TILE, num_warps=env.warps(1),
+        at_the_far_end[(1,)](
+            env.under_test.triton_context, x.TileView, x.Tile, x.make_tensor_view, x.all_to_all, x.all_reduce_spinlock,
+            iris.get_device_context(), given, received, terms, sums, locks, columns, each, width, me, ranks, TILE,
+            num_warps=env.warps(1),
         )  # fmt: skip
     env.settle()
-    findings.same("the elements of all ranks", torch.cat(parts), torch.cat([received[rank] for rank in range(ranks)]))
-    env.settle()
-    release(iris)
-    return findings.first
-
-
-def run_number(env, case):
-    """Add a tile in each of two rows of 2^31 columns. The locks are the heap's first allocation, so that the lock of a
-    number that is too small lies before the heap."""
-    columns, findings = 2**31, Findings(env.rank)
-    iris = env.under_test.iris(heap_size=columns + 4 * columns // TILE + (1 << 20))
-    locks = iris.empty(columns // TILE + 1, dtype=torch.int32)
-    given, heap = iris.empty(2, TILE, dtype=torch.int8), iris.empty(columns + TILE, dtype=torch.int8)
-    target = heap.as_strided((2, TILE), (columns, 1))
-    mine = contribution("sum", "int8", 2 * TILE, member=env.rank, members=env.world_size).view(2, TILE)
-    wanted = reduced(mine, "sum")
-    given.copy_(mine)
-    target.zero_()
-    for lock in (locks[0], locks[-1]):
-        lock.zero_()
-    tile = TileCase("all_reduce_spinlock", "int8", 2, TILE, block_m=1, block_n=TILE)
-    env.settle()
-    with env.acting():
-        launch(env, tile, iris, given, given, target, locks, target_shape=(2, columns))
-    env.settle()
-    findings.same("the sums", target.contiguous(), wanted)
+    findings.same("the exchanged elements", torch.cat(parts), torch.cat([exchanged[rank] for rank in range(ranks)]))
+    findings.same("the sums", sums.contiguous(), total)
     findings.equal("locks that are held after the call", [int(locks[0]), int(locks[-1])], [0, 0])
     env.settle()
     release(iris)
@@ -153,13 +145,12 @@ def _spread(heap, rows):
     return heap.as_strided((rows, COLUMNS), (stride, 1)), {row * stride for row in range(rows)}
 
 
-RUNS = {"far": run, "long": run_long, "blocks": run_blocks, "number": run_number}
-FURTHER = {"blocks": "x.all_to_all", "number": "x.all_reduce_spinlock"}
+RUNS = {"far": run, "long": run_long, "ends": run_ends}
 
 
 def cases(ranks):
-    further = [HostCase(name) for name, function in FURTHER.items() if judged.offers(function)]
-    return [HostCase("far"), HostCase("long", (True,)), HostCase("long", (False,)), *further]
+    ends = [HostCase("ends")] if judged.offers("x.all_to_all", "x.all_reduce_spinlock") else []
+    return [HostCase("far"), HostCase("long", (True,)), HostCase("long", (False,)), *ends]
 
 
 @requirement("X-FAR-001", cases=cases, weak=False)
