@@ -55,7 +55,10 @@ def stale() -> list[str]:
 
 def mutants_page() -> str:
     """Return the page of the kill matrices."""
-    kinds = ("listed", "listed-rest", "source", "source-rest", "reported", "library", "machine-code", "ring", "harness")
+    kinds = (
+        "listed", "listed-rest", "source", "source-rest", "source-head", "reported", "library", "machine-code", "ring",
+        "harness",
+    )  # fmt: skip
     files = [f"mutants-{kind}.json" for kind in kinds]
     matrices = [matrix.read(DATA / name) for name in files]
     run = sum(len(kills.results) for kills in matrices)
@@ -91,6 +94,13 @@ def mutants_page() -> str:
             "a wavefront end a kernel while another one prints, and two drop `volatile`, which "
             "Triton 3.6 ignores: with 3.9 `RMA-CACHE-001` kills them."
         ),
+        "Generated changes of the library, later": (
+            "A later commit of the same day has 1,298 such changes, of which 33 are argued to be equivalent. 46 of the "
+            "others were not known to be killed: here are those that 32 cores decided in nine minutes, with 480 s for "
+            "a mutant at each level; the other 30 were stopped. So 1,233 of 1,265 have been killed (97.5 %), each with "
+            "the suite of its time; the two that survive drop `volatile`, see above. The changes named above that "
+            "survived are killed, or the library's code is simpler and has no such place now."
+        ),
         "Public reports": "All reported defects, without the plain suite.",
         "Library": (
             "All reported defects, and a sample of the generated changes of the source, stopped before its end: an "
@@ -105,13 +115,16 @@ def mutants_page() -> str:
             "A sample of 160 with the seed 7 from all operators, under the calls of `test_all_reduce.py` with the "
             "level `gate` on two ranks, of `test_ragged.py`, of `test_turns.py`, and of `ISA-CONTRACT-001`. Of two "
             "ranks, half are one: three of the kernels here are for a group of one member, in which nothing is sent. "
-            "The kernels are those of a version that built fewer of them for a single element, which was taken back "
-            "after the run."
+            "An earlier sample of other kernels had 107 of 121 killed and 39 argued. Most of the 32 that are alive "
+            "have not been read: those that have been change a limit of rows or columns that no ragged tile reaches, "
+            "or a wait that the code after it makes needless."
         ),
         "Harness": (
-            "A sample with the seed 4711, on two cores without other work; the tests that killed passed "
-            "on an unchanged copy. Earlier samples, with tests written in between, had 69.2, 77.1 and 74.5 % killed, "
-            "and the first 610 mutants of the whole list 83.0 %, in the morning of the day of this one."
+            "The whole list: 1,134 of the 17 files whose tests or code changed on the day of the run, on 16 cores, and "
+            "542 of the other files from a run of a few hours before, on 32 cores. That run had 1,661 of 1,743 killed "
+            "(95.3 %); after it, what survived got tests, or simpler code without such a place, and two faults of the "
+            "harness were found by it. The tests that killed pass on an unchanged copy: CI runs them. Earlier samples "
+            "had 69.2, 77.1, 74.5, 83.0 and 94.5 %."
         ),
     }
     text = (
