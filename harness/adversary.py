@@ -43,6 +43,11 @@ def in_weak_memory(plain: Mapping[str, Any], number: int) -> dict[str, Any]:
     return _scheduled(plain, KINDS[number % len(KINDS)])
 
 
+def without_chance(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the case ``plain`` with the kind of weak memory in which memory moves as late as it can."""
+    return _scheduled(plain, KINDS[0])
+
+
 def under_race_detector(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the case ``plain`` with a schedule under the race detector, whose seed follows from the case."""
     return _scheduled(plain, RACE)

@@ -52,6 +52,7 @@ NAMED_ELSEWHERE = {
     "watch/check/report.py": {"s_waitcnt"},
     "watch/race.py": ABOUT_ORDER | SCOPES,  # the memory model is about these instructions
     "watch/race_report.py": ABOUT_ORDER,
+    "watch/race_swaps.py": {"v_and_or_b32"},  # puts back a part of what a compare-and-swap changes
     "watch/trace.py": ABOUT_ORDER,
     "watch/weak.py": ABOUT_ORDER | SCOPES,
 }  # fmt: skip
