@@ -51,7 +51,8 @@ def _others(ranks):
                     listed[op].append(strategies.simplest(ranks, op, "bool", replace(build, reduce=reduce)))
         products = [build for build in strategies.builds_of(ranks, op, "fp16") if build.reduce == "product"]
         listed[op] += [strategies.simplest(ranks, op, "fp16", build) for build in products if build.extent != "one"]
-    rest = (*OTHERS, *(("bool", reduce) for reduce in REDUCE_OPS if reduce not in seen))
+    undrawn = () if any(case.dtype == "fp16" for some in listed.values() for case in some) else (("fp16", "product"),)
+    rest = (*OTHERS, *undrawn, *(("bool", reduce) for reduce in REDUCE_OPS if reduce not in seen))
     first = COLLECTIVES[ops[0]].case(m=5, n=70, variant=COLLECTIVES[ops[0]].variants[0].name)
     listed[ops[0]] += [replace(first, dtype=dtype, reduce=reduce) for dtype, reduce in rest]
     return listed

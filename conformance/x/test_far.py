@@ -2,8 +2,9 @@
 
 ``far``: all_gather between views whose last rows are beyond 2 and 4 GiB, on both sides. ``long``: all_gather of 16
 elements of each rank into a view of 2^31 rows, or columns, a number that is a 64-bit argument. ``ends``: all_to_all
-between views of which the last rank's block starts beyond 2^31 columns, and all_reduce_spinlock on a view of 2^31
-columns, whose tile in the second row has a lock as far away as that. The heap is sparse: only the elements, and the
+between views of which the last rank's block starts at column 2^31 or after it, where three ranks or more show a product
+of 32 bits; and all_reduce_spinlock on a view of 2^31 columns, where the number of a lock in the second row depends on
+them. The heap is sparse: only the elements, and the
 addresses that a 31- or 32-bit product would give, are touched.
 """
 
@@ -97,9 +98,9 @@ def at_the_far_end(
 
 
 def run_ends(env, case):
-    """The last rank's block of an all_to_all starts at column 2^31 or after it; the tile of an all_reduce_spinlock in
-    the second row of 2^31 columns has a lock as far away. The locks are the heap's first allocation, so that the lock
-    of a number that is too small lies before the heap."""
+    """The last rank's block of an all_to_all starts at column 2^31 or after it; the lock of an all_reduce_spinlock in
+    the second row has the number 2^27. The locks are the heap's first allocation, so that the lock of a number that is
+    too small lies before the heap."""
     me, ranks, findings = env.rank, env.world_size, Findings(env.rank)
     each, width = -(-(2**31) // max(1, ranks - 1)), 2**31
     columns = each * ranks

@@ -5,10 +5,10 @@ Two switches, both off by default; without them the compiled code is the same as
 ``IRIS_DEBUG=1`` in the environment when the library is imported: every kernel of the process. ``kernel[grid](...,
 debug=True)``, or Triton's ``TRITON_DEBUG=1``: kernels in which ``tl.device_assert`` is active as well.
 
-Both are part of the key of Triton's caches. Before the kernel stops, each failing wavefront (warp) prints the addresses
-that were passed and those that are allowed, in bytes from the heap's start. The assertion names the operation, the
-kernel and the source line of the call (several lines if a function makes several calls). On a GPU the process then
-loses its device context, as after every failed assertion.
+Both are part of the key of Triton's caches. Each failing wavefront (warp) prints the addresses that were passed and
+those that are allowed, in bytes from the heap's start, before its assertion stops the kernel, which may cut off what
+others print. The assertion names the operation, the kernel and the source line of the call (several lines if a function
+makes several calls). On a GPU the process then loses its device context, as after every failed assertion.
 
 The check reads the context tensor of an ``Iris``: the heap's size lies two entries before it. Therefore ``heap_bases``
 must be the instance's own table (``Iris.get_heap_bases()``), not a copy.

@@ -18,7 +18,7 @@ unspecified behaviour``.
 
 Where LLVM expands a read-modify-write into a compare-and-swap loop, the plain load before the loop is ignored, since
 the swap confirms its value: the last load of that width before the swap, from the same source position. Where the loop
-swaps 4 bytes for an element of 2, the other 2 do not count either, see ``race_swaps``.
+swaps 4 bytes to add to an element of 2, the other 2 do not count either, see ``race_swaps``.
 
 Where a block is smaller than a work-group, Triton lets several wavefronts load the same bytes with one instruction, and
 one of them store there, without a barrier between. If the copies are used, this is a bug of the compiler; usually they

@@ -1,13 +1,14 @@
 """Facts about compare-and-swaps for mode ``race``: loads that guess their values, and the bytes that they leave alone.
 
 LLVM expands a read-modify-write that the hardware lacks into a plain load and a loop around a compare-and-swap. For an
-element of 2 bytes the loop swaps the 4 bytes around it; the other half is put back as it was read:
+addition to an element of 2 bytes the loop swaps the 4 bytes around it; the other half is put back as it was read:
 
     v_and_or_b32 v6, v7, v14, v6                             ; new = old & mask | shifted element
     global_atomic_cmpswap v6, v[8:9], v[6:7], off sc0        ; compares with old, v7
 
-The program does not access the half under the mask: a store by another thread there makes the swap fail, and the
-loop repeats it. Source: LLVM, "Atomic Instructions and Concurrency Guide", ExpandPartwordAtomics.
+The program does not access the half under the mask: a store by another thread there makes the swap fail, and the loop
+repeats it. Source: LLVM, "Atomic Instructions and Concurrency Guide", ExpandPartwordAtomics. A compare-and-swap of 2
+bytes is expanded otherwise, and counts as an access to all 4.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ class Swaps:
     """The compare-and-swaps of a program. ``guesses``: the indices of the loads that only guess a value for one."""
 
     def __init__(self, listing: Listing) -> None:
-        self.guesses = _guesses(listing)
+        self.guesses, self._expanded = _expanded(listing)
         self._listing = listing
         self._masks: dict[int, Operand | None] = {}
 
     def kept(self, swap: Instruction, data: int) -> Operand | None:
-        """Return the mask of the bits that a compare-and-swap of 4 bytes puts back, None for one that keeps none.
+        """Return the mask of the bits that a compare-and-swap of 4 bytes puts back.
 
+        None for one that puts back none, and for one of the program's own, which may depend on all its bytes.
         ``data``: the register of the new value; that of the compared one follows.
         """
         if swap.index not in self._masks:
-            narrow = swap.mnemonic.endswith("_atomic_cmpswap")
+            narrow = swap.index in self._expanded and swap.mnemonic.endswith("_atomic_cmpswap")
             self._masks[swap.index] = _kept(self._listing, swap.index, data) if narrow else None
         return self._masks[swap.index]
 
@@ -55,8 +57,10 @@ def accessed(
     return [(a, b - a, used.any(1) & (first == a) & (past == b)) for a, b in sorted(spans)]
 
 
-def _guesses(listing: Listing) -> set[int]:
+def _expanded(listing: Listing) -> tuple[set[int], set[int]]:
+    """Return the indices of loads that guess a value, and of the swaps that they do it for."""
     guesses: set[int] = set()
+    expanded: set[int] = set()
     for swap in listing.instructions:
         if "_atomic_cmpswap" not in swap.mnemonic or not swap.frames:
             continue
@@ -65,8 +69,9 @@ def _guesses(listing: Listing) -> set[int]:
             alike = "_load_" in load.mnemonic and load.mnemonic.endswith(width) and load.frames == swap.frames
             if alike and load.index not in guesses:
                 guesses.add(load.index)
+                expanded.add(swap.index)
                 break
-    return guesses
+    return guesses, expanded
 
 
 def _kept(listing: Listing, swap: int, data: int) -> Operand | None:

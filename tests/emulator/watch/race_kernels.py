@@ -144,3 +144,11 @@ def add_to_every_second(out, first, value, BLOCK: tl.constexpr):
 @triton.jit
 def store_every_second(out, first, BLOCK: tl.constexpr):
     tl.store(out + first + 2 * tl.arange(0, BLOCK), 2.0)
+
+
+@triton.jit
+def swap_lower_halves(out, old, mask, BLOCK: tl.constexpr):
+    """Swap elements of 4 bytes, once, if they are as expected."""
+    at = tl.arange(0, BLOCK)
+    expected = tl.load(old + at)
+    tl.atomic_cas(out + at, expected, (expected & mask) | at, scope="sys")

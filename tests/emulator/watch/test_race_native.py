@@ -40,6 +40,9 @@ def test_native_code_does_what_the_interpreter_does(used):
 LOADS = {1: "ubyte", 2: "ushort", 4: "dword", 8: "dwordx2", 16: "dwordx4"}
 STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 16: "dwordx4"}
 BITS = ("", "", "sc0", "sc1", "sc0 sc1")
+EXPANDED = '.file 1 "/" "add.py"\n.loc 1 7 3\nglobal_load_dword v13, v0, {x}'
+"""The load that guesses the value for a compare-and-swap of the same source line."""
+PART = "v_and_or_b32 v12, v13, s21, v12"
 FENCES = ("buffer_wbl2 sc1", "buffer_wbl2 sc0 sc1", "buffer_inv sc1", "buffer_inv sc0 sc1")
 
 
@@ -56,7 +59,7 @@ def access(random, spread: int) -> list[str]:
         f"global_store_{STORES[size]} v0, {data}, {{x}} offset:{offset} {bits}",
         f"global_atomic_add v8, v0, v9, {{x}} {returning}",
         f"global_atomic_cmpswap v8, v0, v[10:11], {{x}} {returning}",
-        f"{half}\nv_and_or_b32 v12, v13, s21, v12\nglobal_atomic_cmpswap v8, v0, v[12:13], {{x}} {returning}",
+        f"{EXPANDED}\n{half}\n{PART}\nglobal_atomic_cmpswap v8, v0, v[12:13], {{x}} {returning}\n.loc 1 0 0",
         f"s_load_dword s20, {{x}}, {offset & ~3:#x}",
     )[random.choice(6, p=(0.3, 0.35, 0.1, 0.05, 0.1, 0.1))].split("\n")
 

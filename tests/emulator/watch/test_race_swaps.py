@@ -10,12 +10,14 @@ from tests.emulator.watch.litmus import add, lines
 from tests.emulator.watch.racing import WAIT, race
 
 SEEDS = (None, *range(6))
+LINE = ['.file 1 "/" "add.py"', ".loc 1 7 3"]
+GUESS = "global_load_dword v9, v0, {x}"
 SWAP = "global_atomic_cmpswap v8, v0, v[2:3], {x} sc0 sc1"
 
 
-def swap(mask: int, *between: str, old: int = 0, named: str = "v4") -> list[str]:
+def swap(mask: int, *between: str, old: int = 0, named: str = "v4", guess: tuple[str, ...] = (GUESS,)) -> list[str]:
     """Swap x for ``old & mask | element``: what the element's loop does if it read ``old``."""
-    return [f"v_mov_b32_e32 v3, {old:#x}", f"v_mov_b32_e32 v4, {mask:#x}", f"s_mov_b32 s14, {mask:#x}",
+    return [*LINE, *guess, f"v_mov_b32_e32 v3, {old:#x}", f"v_mov_b32_e32 v4, {mask:#x}", f"s_mov_b32 s14, {mask:#x}",
             "v_mov_b32_e32 v2, 0", f"v_and_or_b32 v2, v3, {named}, v2", *between, SWAP]  # fmt: skip
 
 
@@ -76,9 +78,15 @@ def test_what_is_not_surely_put_back_is_accessed(between):
 def test_a_changed_byte_is_accessed_whatever_the_mask_says():
     """The element's part has bits under the mask."""
     changes = swap(0xFFFF0000)
-    changes[3] = "v_mov_b32_e32 v2, 0x20000"
+    changes[-3] = "v_mov_b32_e32 v2, 0x20000"
     racy("data race on 1 bytes at byte 2", changes, ["global_store_byte v0, v1, {x} offset:2"])
     clean(changes, ["global_store_byte v0, v1, {x} offset:3"])
+
+
+def test_a_swap_of_the_programs_own_accesses_all_of_it():
+    """No load has guessed the value: whether it swaps depends on the half that it would put back too."""
+    racy("data race on 2 bytes at byte 2", swap(0xFFFF0000, guess=()), half(2))
+    racy("data race on 2 bytes at byte 2", swap(0xFFFF0000, guess=(GUESS, ".loc 1 8 3")), half(2))
 
 
 # -- compiled kernels --------------------------------------------------------------------------------------------------
@@ -104,5 +112,24 @@ def test_the_neighbour_of_a_narrow_atomic(dtype, first, value):
         assert out.tolist() == 32 * ([value, 2.0] if first == 0 else [2.0, value])
         with pytest.raises(DataRace, match="atomic of 2 bytes at system scope"):
             both(first)
+    finally:
+        emulator.deactivate()
+
+
+def test_a_kernels_own_swap_of_a_part_races_with_a_store_to_the_rest():
+    """A planted fault: it compiles to the two instructions of the loop, without a loop."""
+    driver = emulator.activate(mode="race", choices=3)
+    old, out = torch.zeros(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+
+    def both() -> None:
+        with emulator.concurrent_ranks(driver) as ranks:
+            with ranks.rank(0):
+                kernels.swap_lower_halves[(1,)](out, old, -65536, 32)
+            with ranks.rank(1):
+                kernels.store_every_second[(1,)](out.view(torch.int16), 1, 32)
+
+    try:
+        with pytest.raises(DataRace, match="of 4 bytes at system scope"):
+            both()
     finally:
         emulator.deactivate()
