@@ -48,6 +48,11 @@ def without_chance(plain: Mapping[str, Any]) -> dict[str, Any]:
     return _scheduled(plain, KINDS[0])
 
 
+def is_without_chance(plain: Mapping[str, Any]) -> bool:
+    """Return whether a case has such a schedule."""
+    return str(plain.get(KEY) or "").startswith(f"{KINDS[0]}:")
+
+
 def under_race_detector(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the case ``plain`` with a schedule under the race detector, whose seed follows from the case."""
     return _scheduled(plain, RACE)
