@@ -9,7 +9,6 @@ library under test, has one thread, and ends with its session.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import secrets
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from typing import NoReturn
 
-from harness import children, interpreters, threads
+from harness import children, garbage, interpreters, threads
 from harness.ranks import forking, keeper, network, processes, wire
 
 _QUEUE = 128
@@ -128,18 +127,16 @@ def _import(preload: Sequence[str]) -> str:
     Returns why this process cannot be forked, or "".
     """
     running = []
-    gc.disable()
-    for name in preload:
-        module, _, function = name.partition(":")
-        with contextlib.suppress(Exception):
-            imported = importlib.import_module(module)
-            if function:
-                running.append(getattr(imported, function)())
-    for thread in filter(None, running):
-        thread.join()
+    with garbage.none_so_far():
+        for name in preload:
+            module, _, function = name.partition(":")
+            with contextlib.suppress(Exception):
+                imported = importlib.import_module(module)
+                if function:
+                    running.append(getattr(imported, function)())
+        for thread in filter(None, running):
+            thread.join()
     threads = keeper.thread_count()
-    gc.freeze()
-    gc.enable()
     return "" if threads == 1 else f"its imports started threads ({threads - 1}), which a forked process would not have"
 
 

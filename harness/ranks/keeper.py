@@ -12,7 +12,6 @@ processes left], ["agent", wait status] at any time.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import select
@@ -23,7 +22,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from harness import devices
+from harness import devices, garbage
 from harness.ranks import agent, network, processes, wire
 from harness.ranks.errors import RankError
 from harness.ranks.spec import Spec
@@ -77,15 +76,12 @@ class _Keeper:
             return  # the controller is gone: main ends everything
 
     def _prepare(self, preload: list[str]) -> bool:
-        gc.disable()  # imports leave next to no garbage, and each search for it takes longer than the last
         try:
-            load(preload)
+            with garbage.none_so_far():
+                load(preload)
         except BaseException as error:  # noqa: BLE001 (it is raised in the controller)
             wire.send(self._connection, ["failed", RankError.of(-1, error).to_plain()])
             return False
-        # No collection in a rank visits what was imported here: a visit would also copy the page.
-        gc.freeze()
-        gc.enable()
         wire.send(self._connection, ["ready", thread_count()])
         return True
 

@@ -12,7 +12,8 @@ another one may be raised than in the interpreter.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -44,10 +45,10 @@ _KINDS = {LOAD: checked.READ, STORE: checked.WRITE}
 
 
 class CheckedHeat(Heat):
-    """Decides when a program in mode ``check`` uses native code. ``plain``: the program without the mode's steps."""
+    """Decides when a program in mode ``check`` uses native code. ``plain`` returns it without the mode's steps."""
 
-    def __init__(self, program: p.Program, plain: p.Program | None, watch: Check) -> None:
-        super().__init__(make=lambda program: CheckedTranslator(program, plain or p.decode(program.listing), watch))
+    def __init__(self, program: p.Program, plain: Callable[[], p.Program], watch: Check) -> None:
+        super().__init__(make=lambda program: CheckedTranslator(program, plain(), watch))
         self._program = program
         self._examined: bool | None = None
 
@@ -78,10 +79,10 @@ def can_check(program: p.Program) -> bool:
     return not any(each.interpreted for each in facts.values()) and waits(program, facts)
 
 
-def decode(listing: Listing, watch: Check, plain: p.Program | None) -> p.Program:
-    """Decode a listing for mode ``check``; ``plain``: the same program without its steps, if there is one."""
+def decode(listing: Listing, watch: Check, plain: Callable[[], p.Program] | None = None) -> p.Program:
+    """Decode a listing for mode ``check``; ``plain`` returns the same program without its steps."""
     program = p.decode(listing, watch=watch)
-    program.heat = CheckedHeat(program, plain, watch)
+    program.heat = CheckedHeat(program, plain or partial(p.decode, listing), watch)
     return program
 
 

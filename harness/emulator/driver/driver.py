@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -301,7 +302,7 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
 
     def code(self, launcher: Launcher) -> str:
         """Return the listing of the launcher's kernel that this driver executes: rewritten, if ``rewrite`` is set."""
-        return launcher.listing if self.rewrite is None else self.rewrite(launcher.program.name, launcher.listing)
+        return launcher.listing if self.rewrite is None else self.rewrite(launcher.parsed.name, launcher.listing)
 
     def program(self, launcher: Launcher, text: str) -> Program:
         """Return the launcher's kernel with the code ``text``, instrumented by the watched mode."""
@@ -309,16 +310,15 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
             return launcher.program
         key = self.watch, text
         if key not in self._programs:
-            listing = launcher.program.listing
+            listing, plain = launcher.parsed, lambda: launcher.program
             if self.rewrite is not None:
                 listing = parse(text)
+                plain = partial(decode, listing)
                 limits.check_arch(listing, self.arch)
                 limits.check_sizes(listing, launcher.num_warps, launcher.lds_bytes)
             if self.watch is not None and self.watch.interleaves:
-                plain = launcher.program if self.rewrite is None else None
                 self._programs[key] = single.decode(listing, self.watch, plain)
             elif isinstance(self.watch, Check | Trace):
-                plain = launcher.program if self.rewrite is None else None
                 make = checked.decode if isinstance(self.watch, Check) else traced.decode
                 self._programs[key] = make(listing, self.watch, plain)  # type: ignore[arg-type]
             else:

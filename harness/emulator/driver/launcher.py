@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class Launcher:
         self.num_warps: int = metadata.num_warps
         self.lds_bytes: int = metadata.shared
         self.listing = _listing(src, metadata)
-        listing = parse(self.listing)
+        self.parsed = listing = parse(self.listing)
         active = triton_driver.active
         limits.check_arch(listing, active.arch if isinstance(active, Device) else None)
         # Use Triton's own messages for these two cases: its users know them.
@@ -87,7 +87,6 @@ class Launcher:
         if self.num_warps * WAVEFRONT > MAX_THREADS:
             raise OutOfResources(self.num_warps * WAVEFRONT, MAX_THREADS, "threads")
         limits.check_sizes(listing, self.num_warps, self.lds_bytes)
-        self.program: Program = decode(listing)
         scratch = [
             (getattr(metadata, f"{kind}_scratch_size", 0), getattr(metadata, f"{kind}_scratch_align", 1))
             for kind in ("global", "profile")
@@ -96,6 +95,11 @@ class Launcher:
         self._reaches: dict[tuple[object, ...], Reach] = {}
         # The last one: it need not be checked again.
         self._grid: tuple[int, int, int] | None = None
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel as no watched mode changes it. In a process that launches it in such modes only, none needs it."""
+        return decode(self.parsed)
 
     def __call__(
         self,
@@ -142,7 +146,7 @@ class Launcher:
         program = device.program(self, code)
         # A deferred launch needs its own copy of the arguments.
         kernarg = self.arguments.block if device.defer is None else self.arguments.block.copy()
-        usual = device.defer is None and program is self.program
+        usual = device.defer is None and program is vars(self).get("program")
         launch = Launch(
             program, grid, self.num_warps, self.lds_bytes, kernarg, device.allocations, placed.memory, device.rank,
             reach.table if usual else None,

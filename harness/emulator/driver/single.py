@@ -10,7 +10,8 @@ Loading functions takes time, and compiling them more, so a program is interpret
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -147,16 +148,16 @@ class Rows(Heat):
 class Stretches(Heat):
     """The instructions between two steps of the mode become stretches.
 
-    ``plain``: the same program without instruments, which is decoded if it is None.
+    ``plain`` returns the same program without instruments.
     """
 
-    def __init__(self, program: p.Program, kept: set[int], plain: p.Program | None) -> None:
+    def __init__(self, program: p.Program, kept: set[int], plain: Callable[[], p.Program]) -> None:
         super().__init__(program, kept)
         self._plain = plain
 
     @cached_property
     def _translator(self) -> Translator:
-        return Translator(self._plain or p.decode(self._program.listing))
+        return Translator(self._plain())
 
     def use(self) -> None:
         _prepare()
@@ -204,15 +205,15 @@ class _Observed:
         return self._watch.before_end(instruction)
 
 
-def decode(listing: Listing, watch: Watch, plain: p.Program | None = None) -> p.Program:
+def decode(listing: Listing, watch: Watch, plain: Callable[[], p.Program] | None = None) -> p.Program:
     """Decode a listing for a mode that ``interleaves``; ``heat`` has its ``Heat``.
 
-    ``plain``: the same program without instruments, if there is one.
+    ``plain`` returns the same program without instruments.
     """
     observed = _Observed(watch)
     program = p.decode(listing, watch=observed)
     if isinstance(watch, NativeWatch) and watch.choices is not None:
         program.heat = Rows(program, observed.kept)
     else:
-        program.heat = Stretches(program, observed.kept, plain)
+        program.heat = Stretches(program, observed.kept, plain or partial(p.decode, listing))
     return program

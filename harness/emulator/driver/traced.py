@@ -9,7 +9,8 @@ interpreted.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,11 +58,11 @@ assert (at.FALL, at.JUMP, at.BRANCH, at.ENDS, at.BARRIER, at.SLEEP) == (
 
 
 class TracedHeat(Heat):
-    """Decides when a program in mode ``trace`` uses native code. ``plain``: the program without the mode's steps."""
+    """Decides when a program in mode ``trace`` uses native code. ``plain`` returns it without the mode's steps."""
 
-    def __init__(self, program: p.Program, plain: p.Program | None) -> None:
+    def __init__(self, program: p.Program, plain: Callable[[], p.Program]) -> None:
         notes: Notes = program.facts
-        super().__init__(make=lambda program: TracedTranslator(plain or p.decode(program.listing), notes))
+        super().__init__(make=lambda program: TracedTranslator(plain(), notes))
         unknown = CopyAccess | FlatAccess | FormatAccess
         self._possible = not any(isinstance(note.access, unknown) for note in notes.of.values())
         self._possible &= not any(block.end == p.CALL for block in program.blocks)
@@ -74,10 +75,10 @@ class TracedHeat(Heat):
         return translation
 
 
-def decode(listing: Listing, watch: Trace, plain: p.Program | None) -> p.Program:
-    """Decode a listing for mode ``trace``; ``plain``: the same program without its steps, if there is one."""
+def decode(listing: Listing, watch: Trace, plain: Callable[[], p.Program] | None = None) -> p.Program:
+    """Decode a listing for mode ``trace``; ``plain`` returns the same program without its steps."""
     program = p.decode(listing, watch=watch)
-    program.heat = TracedHeat(program, plain)
+    program.heat = TracedHeat(program, plain or partial(p.decode, listing))
     return program
 
 

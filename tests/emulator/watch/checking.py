@@ -42,7 +42,7 @@ def run(
     allocations = Allocations(watch.red_zones)
     code = [*memory.prologue(), *lines] if memory is not None else list(lines)
     known = [(memory.address, memory.bytes.nbytes, "memory")] if memory is not None else []
-    program = checked.decode(parse(listing(*code, arch=arch, private=private)), watch, None)
+    program = checked.decode(parse(listing(*code, arch=arch, private=private)), watch)
     launch = Launch(program, (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), allocations, known)
     translation = None if watch.closed else program.heat.find(launch)
     if translation is None:

@@ -44,7 +44,7 @@ def native(monkeypatch):
 
 
 def program(*lines, lds=0):
-    return checked.decode(parse(listing(*lines)), Check(wait_states=False), None)
+    return checked.decode(parse(listing(*lines)), Check(wait_states=False))
 
 
 # -- what the interpreter has to do ------------------------------------------------------------------------------------

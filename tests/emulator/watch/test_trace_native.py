@@ -159,7 +159,7 @@ def run(*lines, is_native, waves=1, groups=1, lds=0, choices=None, words=1024, l
     code = [f"s_mov_b32 s4, {address & 0xFFFFFFFF:#x}", f"s_mov_b32 s5, {address >> 32:#x}", *lines, "s_endpgm"]
     watch, allocations = Trace(choices), Allocations()
     allocations.register(address, memory.nbytes, "words")
-    program = traced.decode(parse(listing(*code)), watch, None)
+    program = traced.decode(parse(listing(*code)), watch)
     launch = Launch(program, (groups, 1, 1), waves, lds, np.zeros(8, np.uint8), allocations)
     if is_native:
         program.heat.force(True)
