@@ -46,6 +46,7 @@ def _stage(target: str, chosen: str = "", ranks: int = 2) -> Stage:
 _MOVING = _stage("collectives", "test_all_gather or test_all_to_all or test_broadcast or test_reduce_scatter")
 _REDUCING = _stage("collectives", "test_all_reduce or test_reduce or accumulating or same_bits")
 _CODE = _stage("isa", "contract")
+_TRACING = _stage("tracing")
 _ORDER, _GROUPS, _DEBUG = (
     _stage("isa ordering"),
     _stage("collectives host", "groups or overlapping", 3),
@@ -63,6 +64,9 @@ _BY_OPERATOR: tuple[tuple[str, str, Stage], ...] = (
 
 _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"device/(gluon|triton)/.*", "check", (_DEBUG,)),
+    (r"device/targets/.*", "read_realtime|get_cu_id|get_xcc_id", (_TRACING, _stage("device"))),
+    (r"device/targets/.*", "_awaiting|_outputs|_operands|await_words|send_words",
+     (_stage("collectives", "protocol or repeat"), _stage("negative host"), _CODE)),
     (r"device/gluon/context\.py", RMA_OPS,
      (_stage("rma", "test_{op} and not _by_"), _stage("rma isa", "not _by_"), _DEBUG)),
     (r"device/gluon/context\.py", ATOMIC_OPS,
@@ -71,10 +75,13 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
      (_stage("rma", "test_{op}_by"), _stage("rma isa", "_by_"), _DEBUG)),
     (r"device/triton/(ops|context)\.py", ATOMIC_OPS,
      (_stage("atomics isa", "test_{op}_by or test_order_by"), _DEBUG)),
+    (r"device/gluon/context\.py", "initialize",
+     (_stage("rma", "test_put or test_load"), _TRACING, _stage("atomics isa"))),
+    (r"device/triton/context\.py", "initialize", (_stage("rma x", "test_put_by or tiles"), _TRACING, _MOVING)),
     (r"device/gluon/(context|address)\.py", "", (_stage("rma", "test_put or test_load"), _stage("rma atomics isa"))),
     (r"device/triton/address\.py", "", (_stage("rma isa", "test_put_by or test_load_by or test_width_by"),)),
     (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"), _CODE, _stage("negative", "debug and kind"))),
-    (r"(device|host)/.*trac(ing|e).*", "", (_stage("tracing"), _stage("host device"))),
+    (r"(device|host)/.*trac(ing|e).*", "", (_TRACING, _stage("host device"))),
     (r"device/debug\.py", "", (_stage("negative"),)),
     (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "",
      (_stage("collectives", "send_recv or (far and sendrecv)"), _CODE)),
