@@ -199,14 +199,15 @@ def equivalents(path: Path | None = None) -> tuple[Equivalent, ...]:
 def judged(results: Sequence[Result], argued: Sequence[Equivalent], existing: Iterable[str]) -> list[Result]:
     """Return the results with argued equivalents as verdicts.
 
-    A survivor that is argued to be equivalent is ``equivalent``. An argued equivalent that was killed is an error, and
-    so is one that is not among the ids of ``existing`` mutants; but one of machine code only if its kernel is there,
-    since a run has the kernels of the tests that were chosen, and the code depends on the compiler.
+    What is argued to be equivalent, and was not killed before its tests or its time ended, is ``equivalent``. An argued
+    equivalent that was killed is an error, and so is one that is not among the ids of ``existing`` mutants; but one of
+    machine code only if its kernel is there, since a run has the kernels of the tests that were chosen, and the code
+    depends on the compiler.
     """
     reasons = {one.id: one.reason for one in argued}
     decided = []
     for result in results:
-        if result.id in reasons and result.verdict == SURVIVED:
+        if result.id in reasons and result.verdict in (SURVIVED, TIMEOUT):
             result = replace(result, verdict=EQUIVALENT, message=reasons[result.id][:MESSAGE])
         elif result.id in reasons and result.verdict == KILLED:
             result = replace(

@@ -83,6 +83,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"device/triton/(tiles|tile_collectives)\.py|x/", "", (_stage("x"), _CODE, _stage("negative", "debug and kind"))),
     (r"(device|host)/.*trac(ing|e).*", "", (_TRACING, _stage("host device"))),
     (r"device/debug\.py", "", (_stage("negative"),)),
+    (r"device/cache_key\.py", "", (_stage("rma", "test_put or test_load"), _stage("device isa"))),
     (r"device/mailboxes\.py|kernels/messages\.py|ccl/send_recv\.py", "",
      (_stage("collectives", "send_recv or (far and sendrecv)"), _CODE)),
     (r"device/locks\.py|kernels/all_reduce\.py", "", (_stage("collectives", "accumulating"), _REDUCING, _ORDER)),

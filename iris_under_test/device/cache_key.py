@@ -1,9 +1,6 @@
 """Cache key of an aggregate class that a kernel receives as a constexpr parameter."""
 
 import hashlib
-import inspect
-
-from triton.runtime.jit import JITCallable
 
 __all__ = ["SourceHash"]
 
@@ -18,6 +15,5 @@ class SourceHash:
     def __get__(self, instance, owner):
         digest = hashlib.sha256()
         for member in owner.hash_attrs:
-            source = member.cache_key if isinstance(member, JITCallable) else inspect.getsource(member)
-            digest.update(source.encode())
+            digest.update(member.cache_key.encode())
         return digest.hexdigest()

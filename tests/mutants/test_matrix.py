@@ -23,8 +23,10 @@ def verdicts(results):
     return {result.id: result.verdict for result in results}
 
 
-def test_an_argued_survivor_is_equivalent_and_counts_nowhere():
-    judged = matrix.judged([KILLED, ALIVE], [Equivalent(ALIVE.id, "nothing follows")], [KILLED.id, ALIVE.id])
+@pytest.mark.parametrize("verdict", ["survived", "timeout"])
+def test_an_argued_survivor_is_equivalent_and_counts_nowhere(verdict):
+    alive = replace(ALIVE, verdict=verdict)
+    judged = matrix.judged([KILLED, alive], [Equivalent(ALIVE.id, "nothing follows")], [KILLED.id, ALIVE.id])
     assert verdicts(judged) == {KILLED.id: "killed", ALIVE.id: "equivalent"}
     assert share(judged) == (1, 1) and "nothing follows" in page(Matrix({}, results=judged))
 
