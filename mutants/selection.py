@@ -56,6 +56,8 @@ _ORDER, _GROUPS, _DEBUG = (
 _BY_OPERATOR: tuple[tuple[str, str, Stage], ...] = (
     (r"dtype-int32", r"kernels/.*", _stage("collectives ops", "far")),
     (r"dtype-int32", r"device/triton/tile_collectives\.py", _stage("x", "far")),
+    # A load beyond a tensor shows where the heap holds nothing else that a kernel may access.
+    (r"mask-dropped", r"kernels/(move|reductions|all_reduce\w*)\.py", _stage("collectives", "ragged")),
     (r"wait-states", r"device/.*", _CODE),
     # Three members, since two round a sum of narrow floats once in any case.
     (r"dtype-narrow", r"kernels/.*", _stage("collectives", "narrow", 3)),
