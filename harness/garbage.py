@@ -13,13 +13,15 @@ from contextlib import contextmanager
 THRESHOLDS = (50_000, 20, 20)
 """For ``gc.set_threshold``: new objects before the youngest are searched, and such searches before the older are."""
 
+_BEFORE = gc.get_threshold()
+
 
 @contextmanager
 def none_so_far() -> Iterator[None]:
     """Search for no garbage in the body, and later never among the objects that exist at its end.
 
-    After it, ``THRESHOLDS`` hold. A search also copies each page that a forked process shares
-    with its parent, so the processes that fork ranks import everything in such a body.
+    After it, ``THRESHOLDS`` hold. A search also copies each page that a forked process shares with its parent, so the
+    processes that fork ranks import everything in such a body.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -30,3 +32,9 @@ def none_so_far() -> Iterator[None]:
         gc.set_threshold(*THRESHOLDS)
         if enabled:
             gc.enable()
+
+
+def as_before() -> None:
+    """Undo ``none_so_far``: search among all objects, as often as when this module was imported."""
+    gc.unfreeze()
+    gc.set_threshold(*_BEFORE)

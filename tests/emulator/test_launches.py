@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from harness import emulator
+from harness.emulator.driver import launcher
 from harness.emulator.driver.arena import Arena
 from harness.emulator.driver.arguments import APART, Arguments, Placed
 from harness.emulator.driver.reach import Reach
@@ -244,6 +245,27 @@ def test_what_stays_of_an_earlier_launch_is_found(device, monkeypatch, part, wro
 
     monkeypatch.setattr(Arena, "begin", stale)
     assert wrong in wrong_launches(device)
+
+
+@pytest.mark.parametrize("mode", ["weak", "race", "check", "trace"])
+def test_a_kernel_is_decoded_without_a_mode_when_it_is_launched_without_one(mode, monkeypatch):
+    decoded = []
+    plain = launcher.decode
+    monkeypatch.setattr(launcher, "decode", lambda listing: decoded.append(listing.name) or plain(listing))
+    x, out = torch.arange(64.0), torch.zeros(64)
+    scale_kernel.device_caches.clear()
+    try:
+        emulator.activate(mode=mode)
+        assert torch.equal(scale(x, out, 2.0), out)
+        assert decoded == [], "a first launch in a watched mode is interpreted"
+        emulator.deactivate()
+        emulator.activate()
+        scale_kernel.device_caches.clear()
+        for factor in (3.0, 4.0):
+            assert torch.equal(scale(x, out, factor), out)
+        assert decoded == ["scale_kernel"]
+    finally:
+        emulator.deactivate()
 
 
 def test_a_launch_after_one_that_faults(device):

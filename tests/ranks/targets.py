@@ -354,9 +354,11 @@ def prepare() -> None:
     _prepared += 1
 
 
-def of_the_start(env: Any, payload: Any) -> tuple[int, bool, bool]:
-    """Return how often ``prepare`` was called, whether garbage is collected, and whether this module is left out."""
-    return _prepared, gc.isenabled(), not any(thing is targets_of_tests for thing in gc.get_objects())
+def of_the_start(env: Any, payload: Any) -> tuple[int, bool, list[int], bool]:
+    """Return how often ``prepare`` was called, whether and with which thresholds Python searches for garbage, and
+    whether it leaves out this module."""
+    left_out = not any(thing is targets_of_tests for thing in gc.get_objects())
+    return _prepared, gc.isenabled(), list(gc.get_threshold()), left_out
 
 
 targets_of_tests = {"an object that": ["exists before the fork"]}
