@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,11 +227,10 @@ def compile_for(env: dict[str, Any], payload: dict[str, float]) -> None:
         time.sleep(10_000)
 
 
-def compile_as_the_emulator_does(env: dict[str, Any], cache: str) -> int:
+def compile_as_the_emulator_does(env: dict[str, Any], _: None) -> int:
     """The emulator's functions, with a numba that takes 1 s; the group's own cache folder holds the lock."""
     from harness.emulator.native import memory as native
 
-    native._cache = Path(cache)
     function = SlowNumba()
     native.compile_now({function: ()})
     return len(function.signatures)

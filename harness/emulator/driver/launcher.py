@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from triton import knobs
 from triton.runtime import driver as triton_driver
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.errors import OutOfResources
@@ -73,7 +72,7 @@ class Launcher:
     """Places a kernel's arguments and runs it; Triton creates one per compiled kernel."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        native.compile_once(Path(knobs.cache.dir))
+        native.compile_once()
         self.hash: str = metadata.hash
         self.num_warps: int = metadata.num_warps
         self.lds_bytes: int = metadata.shared

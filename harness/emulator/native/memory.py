@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 from numba.core.registry import cpu_target
+from triton import knobs
 
 from harness import locks
 from harness.compiling import compiling
@@ -412,9 +413,6 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 LOCK_LIMIT = 240.0
 """Seconds that a process waits for another one's compilation, which takes about 4, and tens of seconds under load."""
 
-_cache: Path | None = None
-
-
 _compiled = 0
 """Functions that this process compiled, instead of loading them from numba's cache."""
 
@@ -442,22 +440,22 @@ def prepare_numba() -> None:
     cpu_target.target_context.refresh()
 
 
-def compile_once(cache: Path) -> None:
-    """Compile every function of this module. ``cache``: the folder in which this user's processes share a lock."""
-    global _cache
-    _cache = cache
+def compile_once() -> None:
+    """Compile every function of this module."""
     compile_now(_SIGNATURES)
 
 
 @contextlib.contextmanager
 def compiling_alone() -> Iterator[None]:
-    """Hold the lock under which one process compiles with numba; the block is reported as compilation time."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(compiling())
-        if _cache is not None:
-            lock = locks.in_cache(_cache, "emulator-native.lock")
-            stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
-        yield
+    """Hold the lock under which one process compiles with numba; the block is reported as compilation time.
+
+    The lock is in Triton's cache folder: rank groups that start together share that folder, and need the same functions
+    at once.
+    """
+    with compiling():
+        lock = locks.in_cache(Path(knobs.cache.dir), "emulator-native.lock")
+        with locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"):
+            yield
 
 
 def entry(function: Callable[..., int]) -> Callable[..., int]:
