@@ -165,7 +165,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
     if contract.order is not None:
         yield from _of_atomic(code, *contract.order)
     spins = protocol.spins(code.program)
-    polls = [poll for spin in spins for poll in spin.polls]
+    polls = [poll for spin in spins for poll in spin.every]
     yield from _of_polls(contract, code, spins, is_own)
     if contract.acquires:
         for lack in protocol.unacquired(code.program, polls, contract.scope):
@@ -190,7 +190,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
 def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
     """Return the steps that write a flag: words of up to ``isa.FLAG_BYTES`` bytes, without polls and retries;
     ``at_scope``: only those at the contract's scope."""
-    besides = {poll for spin in protocol.spins(program) for poll in spin.polls} | set(protocol.retries(program))
+    besides = {poll for spin in protocol.spins(program) for poll in spin.every} | set(protocol.retries(program))
     return [
         step for step in program.steps()
         if (step.op or step.access) in contract.flags and step.width <= isa.FLAG_BYTES
@@ -217,7 +217,10 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
     for spin in spins:
         if not spin.polls:
             yield f"{code.label}: the loop at {spin.place} waits, but reads nothing: it never ends"
-        for poll in spin.polls:
+        for poll in spin.unlike if is_own else ():
+            # Of a wait for another word than the loop's, such as another program's, no value shows more than luck.
+            yield f"{code.label}: the poll {poll}, before a loop, reads otherwise than the loop: {spin.polls[0].text!r}"
+        for poll in spin.every:
             if not protocol.covers(poll.scope, contract.scope):
                 line = (
                     f"{code.label}: the poll {poll} does not read at scope {contract.scope}: missing"
@@ -228,7 +231,7 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
                 else:
                     narrow.append(line)
     # Another library may also wait for programs of the same GPU; but not only for them.
-    if len(narrow) == sum(len(spin.polls) for spin in spins):
+    if len(narrow) == sum(len(spin.every) for spin in spins):
         yield from narrow
 
 

@@ -64,6 +64,10 @@ AMD_FAULTS = {
     "poll of half a flag": (
         cut(r"load_dword (v\d+, v\[.*\], off sc0 sc1)", r"load_ushort \1"), "reads 2 bytes of a flag of 4", AMD_FENCES,
     ),
+    "another word before the loop": (cut(POLL, r"\1 offset:4 sc0 sc1", 1), "reads otherwise than the loop", AMD_FENCES),
+    "another word in the loop": (
+        cut(rf"(s_sleep(?:.*\n)*?\s*){POLL}", r"\1\2 offset:4 sc0 sc1"), "reads otherwise than the loop", AMD_FENCES,
+    ),
     "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
     "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
     "spill": (cut(r"(\.vgpr_spill_count:\s+)0", r"\g<1>3"), "3 spilt registers", "exchange (gfx942)"),
@@ -197,7 +201,14 @@ def test_an_atomic_made_of_a_loop_is_no_wait():
 def test_another_library_keeps_the_order_of_memory_only():
     """Widths, registers, spills, back-off and how many flags are set back are its own affair."""
     text = listing(exchange, AMD)
-    names = "no back-off", "spill", "narrow store", "no barrier before the flag", "write-back not waited for"
+    names = (
+        "no back-off",
+        "another word before the loop",
+        "spill",
+        "narrow store",
+        "no barrier before the flag",
+        "write-back not waited for",
+    )
     for name in (*names, "poll of half a flag"):
         assert judged(AMD_FAULTS[name][0](text), is_own=False) == [], name
     for name in ("no write-back", "no invalidation", "poll from a cache", "poll of the GPU only"):
