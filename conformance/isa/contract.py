@@ -37,15 +37,17 @@ class Own:
     """The promises of a library besides, as the bundled one makes them.
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
-    without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses, which
-    have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry data and flag at
-    the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a compare-and-swap.
-    ``registers`` and ``lds`` (bytes): their limits, by target. ``spills``: how many registers may be spilt, or bytes of
-    stack used, by target; of a target that is not named, none.
+    without a release, as those that are only set back. ``earlier``: the other flags announce what earlier kernels of
+    the stream have stored too, such as the inputs of a collective. ``load`` and ``store``: bytes of a lane's remote
+    accesses, which have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry
+    data and flag at the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a
+    compare-and-swap. ``registers`` and ``lds`` (bytes): their limits, by target. ``spills``: how many registers may be
+    spilt, or bytes of stack used, by target; of a target that is not named, none.
     """
 
     waits: int = 0
     relaxed: int = 0
+    earlier: bool = False
     load: int = 0
     store: int = 0
     words: int = 0
@@ -238,7 +240,9 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
 def _of_flags(
     contract: Contract, code: Code, flags: list[Step], polls: list[Step], is_own: bool
 ) -> Iterator[str]:  # fmt: skip
-    lacks = protocol.unreleased(code.program, flags, contract.scope, besides=polls)
+    lacks = protocol.unreleased(
+        code.program, flags, contract.scope, besides=polls, earlier_kernels=is_own and contract.own.earlier
+    )
     if not is_own:
         # Another library may set flags back, or count. But one of its flags has to announce something.
         lacks = [lack for lack in lacks if lack.lack == "write-back"]
@@ -250,7 +254,9 @@ def _of_flags(
     for lack in lacks:
         shown.setdefault((lack.flag.place, lack.lack), lack)
     for lack in shown.values():
-        yield _missing(code, contract, lack, f"the {lack.access.access} {lack.access} and the flag {lack.flag}")
+        stored = f"the {lack.access.access} {lack.access}"
+        before = "the stores of earlier kernels" if lack.access is protocol.START else stored
+        yield _missing(code, contract, lack, f"{before} and the flag {lack.flag}")
 
 
 def _missing(code: Code, contract: Contract, lack: Overtaken, between: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.isa.protocol.atomics import unordered
-from harness.isa.protocol.order import unacquired, unreleased
+from harness.isa.protocol.order import START, unacquired, unreleased
 from harness.isa.protocol.program import Program, Step
 from harness.isa.protocol.spins import retries, spins
 from harness.isa.sources import Frame
@@ -102,6 +102,25 @@ def test_a_flag_with_a_release_of_its_own_is_a_fence_before_itself() -> None:
 def test_every_open_access_is_reported_once_in_the_order_of_the_listing() -> None:
     steps = store("first"), load("second"), store("third"), store(**FLAG)
     assert lacks(*steps) == [("first", "write-back"), ("second", "wait"), ("third", "write-back")]
+
+
+def test_what_earlier_kernels_have_stored_needs_a_write_back_too() -> None:
+    flag = store(**FLAG)
+
+    def lacking(*steps: Step, wavefronts: int = 1) -> list[tuple[Step, str]]:
+        program = straight(*steps, flag, wavefronts=wavefronts)
+        return [(one.access, one.lack) for one in unreleased(program, [flag], "sys", earlier_kernels=True)]
+
+    for wavefronts in (1, 4):
+        assert lacking(written_back(), wait(), wavefronts=wavefronts) == []
+        assert lacking(barrier(), written_back(), wait(), barrier(), wavefronts=wavefronts) == []
+        assert lacking(wait(), wavefronts=wavefronts) == [(START, "write-back")]
+        assert lacking(written_back(), wavefronts=wavefronts) == [(START, "wait for the write-back")]
+        assert lacking(written_back("gpu"), wait(), wavefronts=wavefronts) == [(START, "write-back")]
+    stored = store("stored", scope="sys")
+    assert lacking(stored, wait()) == [(START, "write-back")], "it was written through"
+    assert [access for access, _ in lacking(stored)] == [stored, START], "what the kernel itself lacks comes first"
+    assert unreleased(straight(flag), [flag], "sys") == []
 
 
 def test_flags_and_polls_do_not_wait_for_each_other() -> None:
