@@ -4,6 +4,9 @@ What a program keeps for a tile, such as slots, flags and counts, it uses again 
 may not have read it. Among the first cases of each variant are some in weak memory, and one under the race detector,
 which fails if nothing orders the member that reads before the one that writes again.
 
+Half of the cases have two programs, which a schedule may run in any order: one that waits for the other's words goes on
+too early. The others have one, so that nothing hides what it does itself.
+
 The variant "atomic" has a kernel for each reduction, whose atomics all other members access at the same time.
 """
 
@@ -16,21 +19,29 @@ from fixtures.requirement import requirement
 
 TURNS = 3
 """Least number of tiles of each program, if the members divide the tiles among them."""
-COLUMNS = (250, 249, 251, 247)
-"""Four tiles of 64: a shape each for both kinds of weak memory, the race detector and ordinary memory."""
+SHAPES = ((250, 1), (249, 2), (251, 2), (247, 1))
+"""Columns of four tiles of 64, and programs: one each for a kind of weak memory, the race detector, the other kind of
+weak memory and ordinary memory."""
 
 
 def cases(ranks, op):
     from conformance.collectives.strategies import atomic_ops
 
     op = COLLECTIVES[op]
-    rows = 8 * -(-TURNS * ranks // 4) - 3
-    plain = op.case(dtype="fp32", m=rows, n=COLUMNS[0], root=ranks - 1, comm_sms=1)
+    plain = op.case(dtype="fp32", root=ranks - 1)
     kinds = [*(replace(plain, variant=variant.name) for variant in op.variants), *op.also_fast(plain, ranks)]
     atomics = [replace(kind, dtype="int32") for kind in kinds if kind.variant == "atomic"]
     kinds += [replace(kind, reduce=name) for kind in atomics for name in atomic_ops("int32") if name != kind.reduce]
     kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
-    return [[replace(kind, n=columns) for columns in COLUMNS] for kind in kinds]
+    return [
+        [replace(kind, m=_rows(ranks, programs), n=columns, comm_sms=programs) for columns, programs in SHAPES]
+        for kind in kinds
+    ]
+
+
+def _rows(ranks, programs):
+    """Return rows of tiles of 8, the last one ragged, for all programs of all members."""
+    return 8 * -(-TURNS * ranks * programs // 4) - 3
 
 
 @requirement("CCL-TURNS-001", cases=cases, ranks=2, op=COLLECTIVES)

@@ -37,15 +37,17 @@ class Own:
     """The promises of a library besides, as the bundled one makes them.
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
-    without a release, as those that are only set back. ``load`` and ``store``: bytes of a lane's remote accesses, which
-    have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry data and flag at
-    the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a compare-and-swap.
-    ``registers`` and ``lds`` (bytes): their limits, by target. ``spills``: how many registers may be spilt, or bytes of
-    stack used, by target; of a target that is not named, none.
+    without a release, as those that are only set back. ``earlier``: the other flags announce what earlier kernels of
+    the stream have stored too, such as the inputs of a collective. ``load`` and ``store``: bytes of a lane's remote
+    accesses, which have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry
+    data and flag at the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a
+    compare-and-swap. ``registers`` and ``lds`` (bytes): their limits, by target. ``spills``: how many registers may be
+    spilt, or bytes of stack used, by target; of a target that is not named, none.
     """
 
     waits: int = 0
     relaxed: int = 0
+    earlier: bool = False
     load: int = 0
     store: int = 0
     words: int = 0
@@ -165,7 +167,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
     if contract.order is not None:
         yield from _of_atomic(code, *contract.order)
     spins = protocol.spins(code.program)
-    polls = [poll for spin in spins for poll in spin.polls]
+    polls = [poll for spin in spins for poll in spin.every]
     yield from _of_polls(contract, code, spins, is_own)
     if contract.acquires:
         for lack in protocol.unacquired(code.program, polls, contract.scope):
@@ -190,7 +192,7 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
 def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
     """Return the steps that write a flag: words of up to ``isa.FLAG_BYTES`` bytes, without polls and retries;
     ``at_scope``: only those at the contract's scope."""
-    besides = {poll for spin in protocol.spins(program) for poll in spin.polls} | set(protocol.retries(program))
+    besides = {poll for spin in protocol.spins(program) for poll in spin.every} | set(protocol.retries(program))
     return [
         step for step in program.steps()
         if (step.op or step.access) in contract.flags and step.width <= isa.FLAG_BYTES
@@ -217,7 +219,10 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
     for spin in spins:
         if not spin.polls:
             yield f"{code.label}: the loop at {spin.place} waits, but reads nothing: it never ends"
-        for poll in spin.polls:
+        for poll in spin.unlike if is_own else ():
+            # Of a wait for another word than the loop's, such as another program's, no value shows more than luck.
+            yield f"{code.label}: the poll {poll}, before a loop, reads otherwise than the loop: {spin.polls[0].text!r}"
+        for poll in spin.every:
             if not protocol.covers(poll.scope, contract.scope):
                 line = (
                     f"{code.label}: the poll {poll} does not read at scope {contract.scope}: missing"
@@ -228,14 +233,16 @@ def _of_polls(contract: Contract, code: Code, spins: list[Spin], is_own: bool) -
                 else:
                     narrow.append(line)
     # Another library may also wait for programs of the same GPU; but not only for them.
-    if len(narrow) == sum(len(spin.polls) for spin in spins):
+    if len(narrow) == sum(len(spin.every) for spin in spins):
         yield from narrow
 
 
 def _of_flags(
     contract: Contract, code: Code, flags: list[Step], polls: list[Step], is_own: bool
 ) -> Iterator[str]:  # fmt: skip
-    lacks = protocol.unreleased(code.program, flags, contract.scope, besides=polls)
+    lacks = protocol.unreleased(
+        code.program, flags, contract.scope, besides=polls, earlier_kernels=is_own and contract.own.earlier
+    )
     if not is_own:
         # Another library may set flags back, or count. But one of its flags has to announce something.
         lacks = [lack for lack in lacks if lack.lack == "write-back"]
@@ -247,7 +254,9 @@ def _of_flags(
     for lack in lacks:
         shown.setdefault((lack.flag.place, lack.lack), lack)
     for lack in shown.values():
-        yield _missing(code, contract, lack, f"the {lack.access.access} {lack.access} and the flag {lack.flag}")
+        stored = f"the {lack.access.access} {lack.access}"
+        before = "the stores of earlier kernels" if lack.access is protocol.START else stored
+        yield _missing(code, contract, lack, f"{before} and the flag {lack.flag}")
 
 
 def _missing(code: Code, contract: Contract, lack: Overtaken, between: str) -> str:

@@ -33,6 +33,14 @@ def exchange(bases, own, peer, turn, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def announced(bases, own, peer, turn, BLOCK: tl.constexpr):
+    """Set the peer's flag, and store nothing."""
+    theirs = tl.load(bases + peer).to(tl.pointer_type(tl.int32))
+    publish()
+    poke(theirs, turn)
+
+
+@triton.jit
 def locked(bases, own, peer, turn, BLOCK: tl.constexpr):
     """Add to the peer's block under its lock."""
     theirs = tl.multiple_of(tl.load(bases + peer).to(tl.pointer_type(tl.int32)), 16)

@@ -15,7 +15,7 @@ from harness import isa
 from harness.errors import HarnessError
 from harness.isa import protocol
 from tests.isa import kernels
-from tests.isa.protocol_kernels import added, exchange, largest, listing, locked, words
+from tests.isa.protocol_kernels import added, announced, exchange, largest, listing, locked, words
 
 AMD, PTX = "gfx942", "sm_90"
 EXCHANGE = Contract("exchange", flags=("swap", "store"), own=Own(waits=1, store=16))
@@ -41,6 +41,7 @@ def cut(pattern: str, into: str = "", count: int = 0) -> Callable[[str], str]:
 HERE, AMD_FENCES, PTX_FENCES = "tests/isa/protocol_kernels.py", "device/targets/amd.py", "device/targets/nvidia.py"
 WAIT = r"s_waitcnt vmcnt\(0\) lgkmcnt\(0\)\n"
 POLL = r"(global_load_dword v\d+, v\[.*\], off) sc0 sc1"
+FENCES = {AMD: "buffer_wbl2 sc0 sc1", PTX: "fence.acq_rel.sys"}
 OTHERS = "missing s_waitcnt vmcnt(0) in every wavefront and s_barrier"
 
 AMD_FAULTS = {
@@ -63,6 +64,10 @@ AMD_FAULTS = {
     ),
     "poll of half a flag": (
         cut(r"load_dword (v\d+, v\[.*\], off sc0 sc1)", r"load_ushort \1"), "reads 2 bytes of a flag of 4", AMD_FENCES,
+    ),
+    "another word before the loop": (cut(POLL, r"\1 offset:4 sc0 sc1", 1), "reads otherwise than the loop", AMD_FENCES),
+    "another word in the loop": (
+        cut(rf"(s_sleep(?:.*\n)*?\s*){POLL}", r"\1\2 offset:4 sc0 sc1"), "reads otherwise than the loop", AMD_FENCES,
     ),
     "no back-off": (cut("s_sleep 1", "s_nop 0"), "does not back off: missing s_sleep", AMD_FENCES),
     "flag of the GPU only": (cut("(global_atomic_swap .*) sc1", r"\1"), "not written at scope sys: missing sc1", HERE),
@@ -197,7 +202,14 @@ def test_an_atomic_made_of_a_loop_is_no_wait():
 def test_another_library_keeps_the_order_of_memory_only():
     """Widths, registers, spills, back-off and how many flags are set back are its own affair."""
     text = listing(exchange, AMD)
-    names = "no back-off", "spill", "narrow store", "no barrier before the flag", "write-back not waited for"
+    names = (
+        "no back-off",
+        "another word before the loop",
+        "spill",
+        "narrow store",
+        "no barrier before the flag",
+        "write-back not waited for",
+    )
     for name in (*names, "poll of half a flag"):
         assert judged(AMD_FAULTS[name][0](text), is_own=False) == [], name
     for name in ("no write-back", "no invalidation", "poll from a cache", "poll of the GPU only"):
@@ -396,6 +408,18 @@ def test_flags_that_may_be_written_without_a_release_are_counted():
     text, own = AMD_FAULTS["no write-back"][0](listing(exchange, AMD)), EXCHANGE.own
     assert judged(text, replace(EXCHANGE, own=replace(own, relaxed=1))) == []
     assert judged(text, replace(EXCHANGE, own=replace(own, relaxed=0)))
+
+
+@pytest.mark.parametrize("arch", [AMD, PTX])
+def test_a_flag_may_announce_what_earlier_kernels_have_stored(arch):
+    """A kernel that only sets a flag: the end of the kernel before publishes its stores to the same GPU."""
+    contract = Contract("announced", flags=("swap", "store"), own=Own(earlier=True))
+    assert judged(listing(announced, arch), contract) == []
+    fault = cut(r"^\s*(buffer_wbl2|@first fence).*\n")
+    (line,) = judged(fault(listing(announced, arch)), contract)
+    assert "between the stores of earlier kernels and the flag" in line and f"missing {FENCES[arch]}" in line
+    assert judged(fault(listing(announced, arch)), replace(contract, own=Own())) == []
+    assert judged(fault(listing(announced, arch)), contract, is_own=False) == []
 
 
 @pytest.mark.parametrize(("kind", "name"), [("load", "put"), ("store", "add")])

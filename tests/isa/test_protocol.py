@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.isa.protocol.atomics import unordered
-from harness.isa.protocol.order import unacquired, unreleased
+from harness.isa.protocol.order import START, unacquired, unreleased
 from harness.isa.protocol.program import Program, Step
 from harness.isa.protocol.spins import retries, spins
 from harness.isa.sources import Frame
@@ -101,6 +102,25 @@ def test_a_flag_with_a_release_of_its_own_is_a_fence_before_itself() -> None:
 def test_every_open_access_is_reported_once_in_the_order_of_the_listing() -> None:
     steps = store("first"), load("second"), store("third"), store(**FLAG)
     assert lacks(*steps) == [("first", "write-back"), ("second", "wait"), ("third", "write-back")]
+
+
+def test_what_earlier_kernels_have_stored_needs_a_write_back_too() -> None:
+    flag = store(**FLAG)
+
+    def lacking(*steps: Step, wavefronts: int = 1) -> list[tuple[Step, str]]:
+        program = straight(*steps, flag, wavefronts=wavefronts)
+        return [(one.access, one.lack) for one in unreleased(program, [flag], "sys", earlier_kernels=True)]
+
+    for wavefronts in (1, 4):
+        assert lacking(written_back(), wait(), wavefronts=wavefronts) == []
+        assert lacking(barrier(), written_back(), wait(), barrier(), wavefronts=wavefronts) == []
+        assert lacking(wait(), wavefronts=wavefronts) == [(START, "write-back")]
+        assert lacking(written_back(), wavefronts=wavefronts) == [(START, "wait for the write-back")]
+        assert lacking(written_back("gpu"), wait(), wavefronts=wavefronts) == [(START, "write-back")]
+    stored = store("stored", scope="sys")
+    assert lacking(stored, wait()) == [(START, "write-back")], "it was written through"
+    assert [access for access, _ in lacking(stored)] == [stored, START], "what the kernel itself lacks comes first"
+    assert unreleased(straight(flag), [flag], "sys") == []
 
 
 def test_flags_and_polls_do_not_wait_for_each_other() -> None:
@@ -339,6 +359,41 @@ def test_the_first_poll_of_a_wait_may_be_before_its_loop() -> None:
     swap = atomic("swap", frames=frames, width=4, **POLLED)
     [spin] = spins(looped(swap, decided("v0"), before=(load("new", frames=frames, width=4),)))
     assert spin.polls == (swap,), "a load in the line of an atomic is not the same access"
+
+
+def test_a_wait_may_begin_with_a_load_of_another_call_of_the_same_line():
+    line, call = Frame("a.py", 3, 1), Frame("b.py", 5, 1)
+    poll = load("poll v0", frames=(line, call), **POLLED)
+
+    def begun(*before: Step) -> tuple[tuple[Step, ...], tuple[Step, ...], tuple[Step, ...]]:
+        [spin] = spins(
+            Program("amdgcn", [[*before], [poll, decided("v0")], [step("end")]], [[1, 2], [1, 2], []], 1, True)
+        )
+        return spin.entries, spin.every, spin.unlike
+
+    entry = load("poll v7", frames=(line, replace(call, line=6)), writes=frozenset({"v7"}))
+    compare = step("compare", reads=frozenset({"v7"}), writes=frozenset({"vcc"}))
+    ends = compare, decided("vcc")
+    assert begun(entry, *ends) == ((entry,), (poll, entry), ())
+    other = replace(entry, text="poll v7 offset:4")
+    assert begun(other, *ends) == ((other,), (poll, other), (other,)), "it reads another word"
+    nothing = (), (poll,), ()
+    assert begun(entry, load("data"), *ends) == nothing, "what is loaded last decides"
+    assert begun(entry, decided("v1")) == nothing, "it decides nothing"
+    elsewhere = replace(entry, frames=(replace(line, line=4), call))
+    assert begun(elsewhere, *ends) == begun(replace(entry, frames=()), *ends) == nothing
+    assert begun(replace(entry, access="atomic"), *ends) == nothing
+
+
+def test_a_wait_may_begin_some_blocks_before_its_loop():
+    line = (Frame("a.py", 3, 1),)
+    first, poll = (load(name, frames=line, **POLLED) for name in ("first", "poll"))
+    blocks = [[first, decided("v0")], [step("move")], [poll, decided("v0")], [step("end")]]
+    [spin] = spins(Program("amdgcn", blocks, [[1, 3], [2], [2, 3], []], 1, True))
+    assert spin.entries == spin.unlike == (first,)
+    blocks[1] = [store()]
+    [spin] = spins(Program("amdgcn", blocks, [[1, 3], [2], [2, 3], []], 1, True))
+    assert spin.entries == ()
 
 
 def test_a_loop_that_nothing_can_end_is_a_spin_without_polls() -> None:

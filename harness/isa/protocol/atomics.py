@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.isa.protocol.order import Lack, State, states
+from harness.isa.protocol.order import START, Lack, State, states
 from harness.isa.protocol.program import Program, Scope, Step, covers
-
-_START = Step("the first instruction", 0, ())
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,12 @@ _SIGNS: dict[frozenset[Lack], str] = {
 def _unreleased(program: Program, atomics: list[Step], scope: Scope) -> Iterator[Unordered]:
     def through(step: Step, state: State) -> State:
         if covers(step.releases, scope):
-            state = frozenset({("fence", _START)})
+            state = frozenset({("fence", START)})
         if step.waits:
             state = frozenset(one for one in state if one[0] != "fence")
         return state
 
-    for atomic, state in states(program, through, atomics, frozenset({("back", _START)})):
+    for atomic, state in states(program, through, atomics, frozenset({("back", START)})):
         kinds = {kind for kind, _ in state}
         if kinds:
             yield Unordered(atomic, "write-back" if "back" in kinds else "wait for the write-back")

@@ -36,12 +36,22 @@ State = frozenset[tuple[str, Step]]
 with the access that it comes from; "fence" and "their fence": the write-back of that wavefront is not complete."""
 
 
+START = Step("the first instruction", 0, ())
+"""Stands for what earlier kernels of the stream have done."""
+
+
 def unreleased(
-    program: Program, flags: Collection[Step], scope: Scope, besides: Collection[Step] = ()
+    program: Program,
+    flags: Collection[Step],
+    scope: Scope,
+    besides: Collection[Step] = (),
+    earlier_kernels: bool = False,
 ) -> list[Overtaken]:
     """Return each of ``flags`` that may be seen at ``scope`` before an earlier access of the work-group is complete.
 
-    Accesses in ``besides``, such as polls, need not be complete.
+    Accesses in ``besides``, such as polls, need not be complete. ``earlier_kernels``: what earlier kernels of the
+    stream have stored has to be written back too, as ``START``. The end of a kernel publishes it to its own GPU;
+    whether to others depends on the runtime.
     """
     several = program.wavefronts > 1
     ignored = {*flags, *besides}
@@ -63,8 +73,9 @@ def unreleased(
         return state
 
     overtaken: dict[tuple[Step, Step], Overtaken] = {}
-    for flag, state in states(program, through, flags):
-        for kind, access in sorted(state, key=lambda one: (one[1].line, one[0])):
+    first = frozenset({("back", START)}) if earlier_kernels else frozenset[tuple[str, Step]]()
+    for flag, state in states(program, through, flags, first):
+        for kind, access in sorted(state, key=lambda one: (one[1] is START, one[1].line, one[0])):
             overtaken.setdefault((flag, access), Overtaken(flag, access, _lack(kind)))
     return list(overtaken.values())
 
