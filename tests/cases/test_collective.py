@@ -14,7 +14,7 @@ from hypothesis import find, given, settings
 from conformance.collectives.calls import _counts, opposite
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import COLLECTIVES
-from conformance.collectives.strategies import collectives
+from conformance.collectives.strategies import collectives, ragged
 from fixtures.worker import arena_bytes
 from harness.cases import (
     ALL,
@@ -185,3 +185,25 @@ def test_shapes() -> None:
         **same,
     }
     assert {name: COLLECTIVES[name].shapes(2, 3, 4) for name in expected} == expected
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_ragged_tiles_end_at_every_row_and_element(ranks: int) -> None:
+    """Of the ring's kernels that are compiled for any shape; a lane has up to eight elements in succession."""
+    kernels = [cases for cases in ragged(ranks, "all_reduce") if cases[0].variant == "ring" and cases[0].rings == 2]
+    assert kernels
+    for cases in kernels:
+        block_m = cases[0].block_m
+        assert {case.m % block_m for case in cases} >= set(range(1, block_m)), cases
+        assert {case.n % 8 for case in cases} >= {1, 2, 3, 5, 6, 7}, cases
+        assert {case.m * case.n % 4 for case in cases} == set(range(4)), cases
+        assert max(case.m for case in cases) > block_m * cases[0].swizzle, "a second group of rows of tiles"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("op", COLLECTIVES)
+def test_ragged_cases_fit_the_heap(op: str, ranks: int) -> None:
+    for case in itertools.chain(*ragged(ranks, op)):
+        largest = max(map(len, chunks_of(case.group, ranks)))
+        sizes = [of_name(case.dtype).itemsize * count for count in _counts(case, largest)]
+        assert starts(1024, [*sizes, 0])[-1] + 8 < arena_bytes(ranks) - 1024, f"{case} needs {sizes}"
