@@ -121,6 +121,22 @@ def _accumulating(ranks: int, variant: str) -> list[tuple[str, Build]]:
     return [(dtype, build) for (name, dtype), some in builds.items() for build in some if name == variant]
 
 
+def neighbour(ranks: int, case: CollectiveCase) -> CollectiveCase:
+    """Return two asynchronous calls of another kernel of ``accumulations``, for the same group as ``case``. If there is
+    one, their elements have another size: the most different, or else the larger one."""
+
+    def difference(row: tuple[str, Build]) -> tuple[float, int]:
+        size = size_of(row[0])
+        return abs(math.log2(size / size_of(case.dtype))), size
+
+    rows = [row for row in _accumulating(ranks, case.variant) if case.group in row[1].groups]
+    dtype, build = max(rows, key=difference)
+    other = simplest(ranks, case.op, dtype, build, (20, 135))
+    rings = 1 + (build.extent == "ragged") if build.kernel.variant == "ring" else 1
+    other = replace(other, group=case.group, calls=2, async_op=True, comm_sms=5, rings=rings)
+    return other if judged.extended() else published(other)
+
+
 ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (5, 38), (6, 47), (7, 51))
 """Rows and columns of a ragged tile, for the variants of ``ACCUMULATING``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import find, given, settings
 from conformance.collectives.calls import _counts, opposite
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import COLLECTIVES
-from conformance.collectives.strategies import collectives, ragged
+from conformance.collectives.strategies import ACCUMULATING, accumulations, collectives, neighbour, ragged
 from fixtures.worker import arena_bytes
 from harness.cases import (
     ALL,
@@ -207,3 +208,26 @@ def test_ragged_cases_fit_the_heap(op: str, ranks: int) -> None:
         largest = max(map(len, chunks_of(case.group, ranks)))
         sizes = [of_name(case.dtype).itemsize * count for count in _counts(case, largest)]
         assert starts(1024, [*sizes, 0])[-1] + 8 < arena_bytes(ranks) - 1024, f"{case} needs {sizes}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("variant", ACCUMULATING)
+def test_the_neighbour_of_a_case_has_another_size_and_fits_next_to_it(ranks: int, variant: str) -> None:
+    for cases in accumulations(ranks, variant):
+
+        @settings(SETTINGS, max_examples=5)
+        @given(cases)
+        def fits(case: CollectiveCase) -> None:
+            other = neighbour(ranks, case)
+            assert (other.variant, other.group, other.async_op, other.calls) == (variant, case.group, True, 2)
+            largest = max(map(len, chunks_of(case.group, ranks)))
+            sizes = [
+                of_name(one.dtype).itemsize * count
+                for one in (case, other)
+                for count in _counts(replace(one, in_pad=16, out_pad=16), largest) * (1 if one.reuse else one.calls)
+            ]
+            assert starts(1024, [*sizes, 0])[-1] + 8 < arena_bytes(ranks) - 1024, f"{case} and {other} need {sizes}"
+            if variant == "ring":
+                assert of_name(other.dtype).itemsize != of_name(case.dtype).itemsize
+
+        fits()
