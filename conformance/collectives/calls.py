@@ -127,6 +127,19 @@ def prepare(env: Env, case: CollectiveCase, round_: int = 0) -> list[Call]:
     return calls
 
 
+def prepare_further(env: Env, case: CollectiveCase, earlier: CollectiveCase) -> list[Call]:
+    """Prepare the calls of another case, with tensors of their own after those of ``earlier``, which ``prepare`` has
+    prepared."""
+    party = party_of(env, case)
+    if not party.members:
+        return []
+    regions = _regions(env, case, party.size, _places(env, earlier, FIRST)[-1], "further case: ")
+    calls = [_call(env, case, party, *pair, k, 0) for k, pair in enumerate(regions)]
+    for call in calls:
+        fill(call)
+    return calls
+
+
 def prepare_each(env: Env, cases: Mapping[str, CollectiveCase]) -> dict[str, list[Call]]:
     """Poison the heap, and prepare one call of each case, with tensors of its own. The keys name the calls.
 

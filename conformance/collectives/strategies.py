@@ -8,6 +8,7 @@ groups, roots, calls, programs and delays are drawn freely, many times for each 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,22 +121,64 @@ def _accumulating(ranks: int, variant: str) -> list[tuple[str, Build]]:
     return [(dtype, build) for (name, dtype), some in builds.items() for build in some if name == variant]
 
 
-def ragged(ranks: int, op: str) -> list[CollectiveCase]:
-    """Return a call with each kernel of one collective that ``drawn`` and ``accumulations`` draw, for a shape of three
-    tiles in each dimension, the last of which is ragged, as far as the kernel's ``extent`` allows."""
+def neighbour(ranks: int, case: CollectiveCase) -> CollectiveCase:
+    """Return two asynchronous calls of another kernel of ``accumulations``, for the same group as ``case``. If there is
+    one, their elements have another size: the most different, or else the larger one."""
+
+    def difference(row: tuple[str, Build]) -> tuple[float, int]:
+        size = size_of(row[0])
+        return abs(math.log2(size / size_of(case.dtype))), size
+
+    rows = [row for row in _accumulating(ranks, case.variant) if case.group in row[1].groups]
+    dtype, build = max(rows, key=difference)
+    other = simplest(ranks, case.op, dtype, build, (20, 135))
+    rings = 1 + (build.extent == "ragged") if build.kernel.variant == "ring" else 1
+    other = replace(other, group=case.group, calls=2, async_op=True, comm_sms=5, rings=rings)
+    return other if judged.extended() else published(other)
+
+
+ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (5, 38), (6, 47), (7, 51))
+"""Rows and columns of a ragged tile, for the variants of ``ACCUMULATING``.
+
+A kernel compares each element of a lane with limits of its own: every number of rows, of columns modulo 8, and of
+elements modulo 4 occurs, and columns in all parts of a tile.
+"""
+SAME_ENDS = ((1, 4), (3, 20), (5, 36), (7, 52))
+"""The same for all others, whose kernels are compiled for the alignment of a member's part.
+
+Rows are odd, and 4 divides the columns, but not 8, where the kernel's ``extent`` allows. Kernels can also access the
+whole dword in which a tensor ends: there each row ends with one.
+"""
+
+
+def ragged(ranks: int, op: str) -> list[list[CollectiveCase]]:
+    """Return calls with each kernel of one collective that ``drawn`` and ``accumulations`` draw, for shapes whose last
+    tiles are ragged, as far as the kernel's ``extent`` allows: three tiles in each dimension, then three rows of two.
+    The last shape has one column of tiles, and more rows of them than follow one another in the order of tiles."""
     (values,) = COLLECTIVES[op].parameters.values()
     rows = [row for dtype in values for row in _typed(ranks, op, dtype)]
     accumulating = [variant.name for variant in COLLECTIVES[op].variants if variant.name in ACCUMULATING]
     rows += [row for variant in accumulating for row in _accumulating(ranks, variant)]
-    cases = [_ragged(ranks, op, dtype, build) for dtype, build in rows]
-    return cases if judged.extended() else list(dict.fromkeys(map(published, cases)))
+    kernels = []
+    for dtype, build in rows:
+        accumulates = build.kernel.variant in ACCUMULATING
+        ends = ENDS if accumulates else SAME_ENDS
+        cases = [_ragged(ranks, op, dtype, build, ends, end) for end in ends]
+        aligned = [(math.gcd(case.m, 16), math.gcd(case.n, 16)) for case in cases]
+        kernels.append([case for case, one in zip(cases, aligned, strict=True) if accumulates or one == aligned[0]])
+    if not judged.extended():
+        kernels = [list(map(published, cases)) for cases in kernels]
+    return list(map(list, dict.fromkeys(tuple(dict.fromkeys(cases)) for cases in kernels)))
 
 
-def _ragged(ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
+def _ragged(
+    ranks: int, op: str, dtype: str, build: Build, ends: Sequence[tuple[int, int]], end: tuple[int, int]
+) -> CollectiveCase:
     kernel = build.kernel
-    # Kernels can access the whole dword in which a tensor ends: four columns of elements of any size end with one.
-    rows = 2 * kernel.block_m + (16 if build.extent == "whole" else 1)
-    columns = 2 * kernel.block_n + (16 if build.extent in ("whole", "aligned") else 4)
+    whole = 16 if build.extent in ("whole", "aligned") else 0  # such a dimension ends at a multiple of 16
+    tiles_m, tiles_n = {ends[0]: (2, 2), ends[-1]: (kernel.swizzle, 0)}.get(end, (2, 1))
+    rows = tiles_m * kernel.block_m + (whole if build.extent == "whole" else end[0])
+    columns = tiles_n * kernel.block_n + max(whole, end[1])
     rings = 1 + (build.extent == "ragged") if kernel.variant == "ring" else 1
     case = simplest(ranks, op, dtype, build, (rows, columns))
     if case.in_place and COLLECTIVES[op].in_place == SOMETIMES:
@@ -159,9 +202,10 @@ def simplest(ranks: int, op: str, dtype: str, build: Build, shape: tuple[int, in
     """Return one call with the kernel of ``build``, which ``drawn`` draws too, of all ranks or of a group. ``shape``:
     rows and columns, as far as the kernel's extent allows."""
     in_pad, out_pad, shift, turned = build.layout
-    members = max(len(members_of(build.groups[0], rank, ranks)) for rank in range(ranks))
-    m, n = of_extent(build.extent, *shape, (in_pad, out_pad), bool(turned), members)
     kernel, collective = build.kernel, COLLECTIVES[op]
+    members = max(len(members_of(build.groups[0], rank, ranks)) for rank in range(ranks))
+    parts = max(rows * columns for rows, columns in collective.shapes(1, 1, members))
+    m, n = of_extent(build.extent, *shape, (in_pad, out_pad), bool(turned), parts)
     return collective.case(
         dtype=dtype, reduce=build.reduce, m=m, n=n, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
         swizzle=kernel.swizzle, in_pad=in_pad, out_pad=out_pad, shift=shift, turned=turned,

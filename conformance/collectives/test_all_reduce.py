@@ -1,13 +1,15 @@
 """Properties of all_reduce only. CCL-ALLREDUCE-001 is in ``test_operations.py``.
 
-002  ring, atomic and spinlock give the same results; atomic only for reductions that have an atomic operation.
+002  ring, atomic and spinlock give the same results; atomic only for reductions that have an atomic operation. Directly
+     before and after the calls of a case comes one with elements of another size, which divides the group's memory
+     otherwise: a member that ends a call too early then uses memory that another one still reads.
 003  One workspace can be used for many calls. A workspace that is too small is refused, and one for another variant is
      replaced.
 """
 
 from dataclasses import replace
 
-from conformance.collectives.calls import config, fill, judge, prepare, run
+from conformance.collectives.calls import config, expect, fill, judge, party_of, perform, prepare, prepare_further
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.code import check_code
 from fixtures.findings import Findings
@@ -20,9 +22,29 @@ def accumulating_cases(ranks, variant):
     return accumulations(ranks, variant)
 
 
+def run_between(env, case, around):
+    """Run the calls of a case between two others, with no synchronization. ``around``: fields of the others' case with
+    their values, where they differ from ``case``."""
+    findings, other = Findings(env.rank), replace(case, **dict(around))
+    calls, others = prepare(env, case), prepare_further(env, other, case)
+    env.settle()
+    before = perform(env, other, others[:1])
+    outputs = perform(env, case, calls)
+    after = perform(env, other, others[1:])
+    env.settle()
+    for call, output in zip(others, [*before, *after], strict=env.fault is None):
+        findings.same("output of the call before or after", output, call.wanted)
+        expect(env, other, call)
+    mismatch, party = judge(env, case, calls, outputs, findings), party_of(env, case)
+    return mismatch or (check_code(env, case, party.place, party.size) if env.fault is None else None)
+
+
 @requirement("CCL-ALLREDUCE-002", cases=accumulating_cases, weight=2.0, variant=("ring", "atomic", "spinlock"))
 def test_accumulating_variants(check, case):
-    check(run, case)
+    from conformance.collectives.strategies import neighbour
+
+    other = vars(neighbour(check.ranks, case))
+    check(run_between, case, around=tuple((k, v) for k, v in other.items() if v != getattr(case, k)))
 
 
 def run_workspace(env, case):

@@ -1,8 +1,9 @@
 """Each kernel of a collective at the ragged ends of its tensors.
 
-The shapes have three tiles in each dimension, of which the last one is ragged, so that the number of tiles is no
-multiple of the two programs; where rows or columns are a multiple of 16, or one, as the kernel was compiled for, that
-dimension is as near to it as possible.
+The first shape has three tiles in each dimension, of which the last one is ragged, so that the number of tiles is no
+multiple of the two programs. In the others the last tile ends at each other row, and at columns of other lanes and of
+other elements of a lane: the code has limits of its own for each of these. Where rows or columns are a multiple of 16,
+or one, as the kernel was compiled for, that dimension is as near to it as possible.
 
 A library with the extended API accesses no memory beyond its tensors, not even to read what it masks away later: a
 tensor may be the last one of its mapping. So on the emulated device any such access is a fault. Of another library only

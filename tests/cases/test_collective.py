@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import find, given, settings
 from conformance.collectives.calls import _counts, opposite
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.operations import COLLECTIVES
-from conformance.collectives.strategies import collectives
+from conformance.collectives.strategies import ACCUMULATING, accumulations, collectives, neighbour, ragged
 from fixtures.worker import arena_bytes
 from harness.cases import (
     ALL,
@@ -185,3 +186,48 @@ def test_shapes() -> None:
         **same,
     }
     assert {name: COLLECTIVES[name].shapes(2, 3, 4) for name in expected} == expected
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_ragged_tiles_end_at_every_row_and_element(ranks: int) -> None:
+    """Of the ring's kernels that are compiled for any shape; a lane has up to eight elements in succession."""
+    kernels = [cases for cases in ragged(ranks, "all_reduce") if cases[0].variant == "ring" and cases[0].rings == 2]
+    assert kernels
+    for cases in kernels:
+        block_m = cases[0].block_m
+        assert {case.m % block_m for case in cases} >= set(range(1, block_m)), cases
+        assert {case.n % 8 for case in cases} >= {1, 2, 3, 5, 6, 7}, cases
+        assert {case.m * case.n % 4 for case in cases} == set(range(4)), cases
+        assert max(case.m for case in cases) > block_m * cases[0].swizzle, "a second group of rows of tiles"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("op", COLLECTIVES)
+def test_ragged_cases_fit_the_heap(op: str, ranks: int) -> None:
+    for case in itertools.chain(*ragged(ranks, op)):
+        largest = max(map(len, chunks_of(case.group, ranks)))
+        sizes = [of_name(case.dtype).itemsize * count for count in _counts(case, largest)]
+        assert starts(1024, [*sizes, 0])[-1] + 8 < arena_bytes(ranks) - 1024, f"{case} needs {sizes}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("variant", ACCUMULATING)
+def test_the_neighbour_of_a_case_has_another_size_and_fits_next_to_it(ranks: int, variant: str) -> None:
+    for cases in accumulations(ranks, variant):
+
+        @settings(SETTINGS, max_examples=5)
+        @given(cases)
+        def fits(case: CollectiveCase) -> None:
+            other = neighbour(ranks, case)
+            assert (other.variant, other.group, other.async_op, other.calls) == (variant, case.group, True, 2)
+            largest = max(map(len, chunks_of(case.group, ranks)))
+            sizes = [
+                of_name(one.dtype).itemsize * count
+                for one in (case, other)
+                for count in _counts(replace(one, in_pad=16, out_pad=16), largest) * (1 if one.reuse else one.calls)
+            ]
+            assert starts(1024, [*sizes, 0])[-1] + 8 < arena_bytes(ranks) - 1024, f"{case} and {other} need {sizes}"
+            if variant == "ring":
+                assert of_name(other.dtype).itemsize != of_name(case.dtype).itemsize
+
+        fits()

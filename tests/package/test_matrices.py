@@ -75,9 +75,14 @@ def with_scratch(
             if not cases:
                 continue
         cases_of[held.requirement] = (
-            [case for case in cases if dataclasses.is_dataclass(case)] if isinstance(cases, list) else []
+            [case for case in _flat(cases) if dataclasses.is_dataclass(case)] if isinstance(cases, list) else []
         )
     return cases_of
+
+
+def _flat(cases: list[Any]) -> list[Any]:
+    """Return cases, or lists of them, as one list."""
+    return [case for some in cases for case in (some if isinstance(some, list) else [some])]
 
 
 def _arguments(case: Any) -> tuple[Any, ...]:
@@ -123,6 +128,7 @@ def test_a_collective_is_in_every_matrix(
         "CCL-RAGGED-001",
         "CCL-STEPS-001",
         "CCL-ROOM-001",
+        "CCL-TURNS-001",
         "CCL-WRAP-001",
         *protocol,
         *(further & {*REDUCING, "CCL-STRIDES-001"}),

@@ -568,7 +568,7 @@ def cell_of(rs, accesses, count):
 
 @helper
 def event_of(rs, thread, kind, scope, size, site):
-    """Return the next access of a thread; ``atomic`` as ``race_report.Event``."""
+    """Return the next access of a thread; ``atomic`` as ``race_report.Event``, if it is aligned."""
     event = allocate(get64(rs + st.MODEL), JUDGED_BYTES)
     put64(event + OF_THREAD, thread)
     put64(event + NUMBER, get64(thread + st.REACHED) + 1)

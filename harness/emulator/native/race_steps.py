@@ -29,9 +29,9 @@ from harness.emulator.native.words import peek32, peek64
 
 # An access: as in ``operations.access``; the first data register of a compare-and-swap, or -1; whether its value is
 # confirmed by a later compare-and-swap, so that it is not judged; whether it puts back some of the bytes that it swaps,
-# so that Python judges it.
-(KIND, SIZE, SCOPE, FORM, AREG, SREG, SOFFSET, OFFSET, SWAPS, GUESSES, KEEPS) = range(0, 88, 8)
-ACCESS_FIELDS = 11
+# so that Python judges it; whether it is a scoped write that ignores the value before it.
+(KIND, SIZE, SCOPE, FORM, AREG, SREG, SOFFSET, OFFSET, SWAPS, GUESSES, KEEPS, OVERWRITES) = range(0, 96, 8)
+ACCESS_FIELDS = 12
 _PIECES = 40
 COUNT_BITS = 7
 SAME = 1 << COUNT_BITS
@@ -74,6 +74,16 @@ def _pieces(wave, described, takes, at, lanes, words):
                 first = start
     put64(words, first)
     return pieces
+
+
+@helper
+def _is_repeated(takes, at):
+    """Return whether two lanes access the same bytes."""
+    for lane in range(64):
+        for other in range(lane):
+            if takes[lane] and takes[other] and at[lane] == at[other]:
+                return True
+    return False
 
 
 @helper
@@ -159,13 +169,16 @@ def access(wave, p):
         order.access(rs, st.thread_of(wave), 0)
         return 0
     lanes, swaps = get64(wave + record.EXEC_BYTES), 0
-    if count < 64 or kind == ATOMIC:
+    aligns = scope > st.WAVE and size <= 8  # others are not atomic
+    if count < 64 or aligns:
         lanes = 0
         for lane in range(64):
             if takes[lane]:
                 lanes |= 1 << lane
-                if kind == ATOMIC and where[lane] & np.uint64(size - 1):
+                if aligns and where[lane] & np.uint64(size - 1):
                     return 1
+    if get64(described + OVERWRITES) and count > 1 and _is_repeated(takes, where):
+        return 1
     if get64(described + SWAPS) >= 0:
         swaps = _swapping(wave, described, takes, where)
         if swaps != 0 and swaps != lanes:

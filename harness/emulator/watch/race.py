@@ -7,9 +7,12 @@ The accesses may be by different wavefronts, work-groups or ranks:
 
 Two accesses conflict when they overlap, at least one of them writes, and they are not both atomic at scopes that
 include each other's thread. Atomic accesses are read-modify-writes (at agent scope; with sc1 at system scope), and
-loads and stores of up to 8 bytes with scope bits (sc0 work-group, sc1 agent, sc0 sc1 system). ``race_order`` defines
-what orders accesses: program order, s_barrier, released values that were read, and kernel boundaries. The launches of
-one rank run one after the other, those of several ranks run concurrently within ``concurrent_ranks``.
+aligned loads and stores of up to 8 bytes with scope bits (sc0 work-group, sc1 agent, sc0 sc1 system). ``race_order``
+defines what orders accesses: program order, s_barrier, released values that were read, and kernel boundaries. The
+launches of one rank run one after the other, those of several ranks run concurrently within ``concurrent_ranks``.
+
+Two atomic accesses conflict as well if the second one overwrites a value that its thread saw, where several lanes of
+one instruction write that value: each lane's write may come for itself, also after the second one.
 
 ``covers`` selects the reading of points that the manuals leave open, as in mode ``weak``. With ``work-group``, a
 wavefront's fences also act for the other wavefronts of its work-group after an s_barrier; races that exist only in the
@@ -66,7 +69,7 @@ from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.race_log import KINDS, Log, Native, Site
 from harness.emulator.watch.race_order import AGENT, SCOPES, SYSTEM, WAVE, WORKGROUP, Launched
 from harness.emulator.watch.race_record import Recording
-from harness.emulator.watch.race_report import Effect
+from harness.emulator.watch.race_report import Effect, overwrites
 from harness.emulator.watch.race_state import HappensBefore
 from harness.emulator.watch.race_swaps import Swaps, accessed
 from harness.emulator.watch.weak import READINGS as COVERS
@@ -295,6 +298,7 @@ class Race(NativeWatch):
         for address, described in self._described.items():
             site = self._sites[address]
             self._by_name[program.name, site.instruction.index] = address
+            described[race_steps.OVERWRITES >> 3] = site.scope > WAVE and overwrites(site.kind, site.instruction)
             described[race_steps.GUESSES >> 3] = site.instruction.index in swaps.guesses and site.scope == WAVE
             described[race_steps.KEEPS >> 3] = (
                 site.swaps and swaps.kept(site.instruction, int(described[race_steps.SWAPS >> 3])) is not None

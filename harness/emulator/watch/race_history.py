@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.emulator.operations.access import LOAD, STORE
-from harness.emulator.watch.race_order import COMPLETE, ISSUED, WORKGROUP, Order
+from harness.emulator.watch.race_order import COMPLETE, ISSUED, LENIENT, WORKGROUP, Order
 from harness.emulator.watch.race_report import Event
 
 
@@ -50,7 +50,7 @@ UNTOUCHED = Cell()
 
 def ordered(first: Event, second: Event, reading: int) -> bool:
     """Return True if ``first``, of another thread, happens before ``second``."""
-    view, thread = second.thread.views[reading], first.thread
+    thread = first.thread
     relation = second.thread.relation(thread)
     if relation == WORKGROUP:
         level = ISSUED
@@ -58,18 +58,30 @@ def ordered(first: Event, second: Event, reading: int) -> bool:
         level = COMPLETE
     else:
         level = relation
-    orders = [view.known]
+    orders = _orders(first, second, reading)
+    if any(order[level].get(thread.number, 0) >= first.number or thread.key in order[level] for order in orders):
+        return True
+    return first.scope >= relation and _is_read(first, orders) and not first.repeated
+
+
+def may_come_back(first: Event, second: Event) -> bool:
+    """Return True if ``second`` overwrites a value that its thread saw, and that ``first`` may write again: several
+    lanes write it, each for itself, and nothing but that value orders them."""
+    return second.overwrites and first.repeated and _is_read(first, _orders(first, second, LENIENT))
+
+
+def _orders(first: Event, second: Event, reading: int) -> list[Order]:
+    """Return the orders that count for ``second`` after ``first``."""
+    view = second.thread.views[reading]
     # Only plain loads can hit old lines: those with scope bits bypass the caches, and siblings share theirs.
-    if second.kind == STORE or first.kind == LOAD or relation == WORKGROUP:
-        orders += view.seen.values()
-    else:
-        orders += [order for reach, order in view.seen.items() if reach <= second.scope]
-    return any(
-        order[level].get(thread.number, 0) >= first.number
-        or thread.key in order[level]
-        or (first.scope >= relation and order.read.get(thread.number, 0) == first.number)
-        for order in orders
-    )
+    if second.kind == STORE or first.kind == LOAD or second.thread.relation(first.thread) == WORKGROUP:
+        return [view.known, *view.seen.values()]
+    return [view.known, *(order for reach, order in view.seen.items() if reach <= second.scope)]
+
+
+def _is_read(first: Event, orders: list[Order]) -> bool:
+    """Return whether the value of ``first`` itself was read."""
+    return any(order.read.get(first.thread.number, 0) == first.number for order in orders)
 
 
 def are_copies(first: Event, second: Event, cell: Cell | None) -> bool:

@@ -22,7 +22,7 @@ from harness.emulator.operations.access import ATOMIC, LOAD, STORE
 from harness.emulator.watch.choices import Choices
 from harness.emulator.watch.decisions import Decisions, aligned
 from harness.emulator.watch.race_history import Cell, events
-from harness.emulator.watch.race_order import Launched
+from harness.emulator.watch.race_order import WAVE, Launched
 from harness.emulator.watch.race_record import Recording
 from harness.emulator.watch.race_report import Effect
 from harness.emulator.watch.race_state import HappensBefore
@@ -293,7 +293,9 @@ class Log:
                 number = self._firsts[self._keys.index(key)] + event.thread.group * launch.waves_per_group + wave
                 site = self._by_name.get((launch.kernel, event.instruction.index), 0)
                 kind = KINDS[event.kind]
-                rows.append([number, event.number, kind, event.scope, event.atomic, site, is_read])
+                # Native code takes what reads a value for ordered after it: not so after several lanes.
+                scope, atomic = (WAVE, False) if event.repeated else (event.scope, event.atomic)
+                rows.append([number, event.number, kind, scope, atomic, site, is_read])
         return np.array(rows, np.int64).reshape(-1, race_shadow.EVENT_BYTES >> 3)
 
     def _name_copies(self) -> None:

@@ -30,10 +30,16 @@ class Effect(NamedTuple):
     outside: bool = False
 
 
+def overwrites(kind: str, instruction: Instruction) -> bool:
+    """Return whether a write ignores the value before it: a store, or a swap whose result is not returned."""
+    return kind == STORE or ("_atomic_swap" in instruction.mnemonic and " sc0" not in instruction.text)
+
+
 class Event(NamedTuple):
     """One access of a thread, its ``number``-th: ``size`` bytes at each of ``addresses`` by ``lanes``.
 
-    ``scope`` is its reach as an atomic.
+    ``scope`` is its reach as an atomic. ``aligned``: each address of a scoped load or store is a multiple of
+    ``size``; those of other instructions fault if they are not.
     """
 
     thread: Thread
@@ -44,18 +50,33 @@ class Event(NamedTuple):
     size: int
     addresses: np.ndarray
     lanes: np.ndarray
+    aligned: bool
 
     @classmethod
     def of(cls, effect: Effect, thread: Thread, number: int) -> Event:
         """Return ``effect`` as the ``number``-th access of ``thread``."""
+        # A compare-and-swap may count as an access to a part of its bytes only, at any address.
+        checked = effect.scope > WAVE and "_atomic_" not in effect.instruction.mnemonic
+        aligned = not (checked and (effect.addresses % np.uint64(effect.size)).any())
         return cls(
-            thread, number, effect.kind, effect.scope, effect.instruction, effect.size, effect.addresses, effect.lanes
-        )
+            thread, number, effect.kind, effect.scope, effect.instruction, effect.size, effect.addresses, effect.lanes,
+            aligned,
+        )  # fmt: skip
 
     @property
     def atomic(self) -> bool:
-        """True for scoped accesses of up to 8 bytes, single-copy atomic in LLVM (the widest atomic is 64 bits)."""
-        return self.scope > WAVE and self.size <= 8
+        """True for scoped, aligned accesses of up to 8 bytes, single-copy atomic in LLVM (the widest atomic is 64
+        bits)."""
+        return self.scope > WAVE and self.size <= 8 and self.aligned
+
+    @property
+    def overwrites(self) -> bool:
+        return overwrites(self.kind, self.instruction)
+
+    @property
+    def repeated(self) -> bool:
+        """True if several lanes overwrite the same bytes: each of them is a write of its own."""
+        return len(self.addresses) > 1 and self.overwrites and len(np.unique(self.addresses)) < len(self.addresses)
 
     @property
     def reach(self) -> tuple[int, bool]:
@@ -115,7 +136,12 @@ def missing(first: Event, second: Event) -> str:
     other = {WORKGROUP: "wavefront", AGENT: "work-group"}.get(relation, "rank")
     if first.atomic and second.atomic:
         narrow = min(first.scope, second.scope)
+        if narrow >= relation:
+            return f"the second {other} saw the value of one lane, and those of the other lanes may still come"
         return f"both are atomic, but {SCOPES[narrow]} scope does not include another {other}"
+    for access in (first, second):
+        if not access.aligned:
+            return f"the {access.kind} is not aligned to its size, so it is not atomic"
     hint = ""
     if (first.scope > WAVE) != (second.scope > WAVE):
         plain, atomic = (first, second) if second.scope > WAVE else (second, first)

@@ -22,6 +22,7 @@ from harness.emulator.watch.race_history import (
     are_copies,
     continue_release,
     events,
+    may_come_back,
     ordered,
     same,
 )
@@ -238,10 +239,12 @@ class HappensBefore:
         region.replace(new)
 
     def _concurrent(self, first: Event, second: Event, region: Region, cell: Cell | None) -> bool:
-        """Return False if ``first`` happens before ``second``, True if both are atomic; otherwise report a race."""
+        """Return False if ``first`` happens before ``second``, True if both are atomic and neither undoes the other;
+        otherwise report a race."""
         if first.thread is second.thread or ordered(first, second, STRICT):
             return False
-        if first.atomic and second.atomic and min(first.scope, second.scope) >= second.thread.relation(first.thread):
+        reach = min(first.scope, second.scope) if first.atomic and second.atomic else WAVE
+        if reach >= second.thread.relation(first.thread) and not may_come_back(first, second):
             return True
         copies = are_copies(first, second, cell)
         if copies:

@@ -193,6 +193,44 @@ def test_wide_scoped_stores_are_not_atomic():
     clean([(0, put), (1, put)])
 
 
+@pytest.mark.parametrize("access", ["global_load_dword v8, v0, {y}", "global_store_dword v0, v1, {y}"])
+def test_an_access_that_is_not_aligned_is_not_atomic(access):
+    flag = swap("y", 1)
+    clean([(0, flag), (1, [f"{access} offset:4 sc0 sc1"])])
+    clean([(0, flag), (1, [f"{access} sc0 sc1"])])
+    racy([(0, flag), (1, [f"{access} offset:2 sc0 sc1"])], "not aligned to its size, so it is not atomic")
+
+
+def by_lanes(*parts) -> list[str]:
+    """Return lines that two lanes execute."""
+    return lines("s_mov_b64 exec, 3", "v_mov_b32_e32 v0, 0", *parts, "s_mov_b64 exec, 1")
+
+
+@RANKS
+def test_a_flag_of_several_lanes_may_come_back(ranks):
+    """The reader of a flag clears it. Each lane writes the flag for itself, so that it may be written again."""
+    scope = SCOPE_OF[ranks]
+    bits = "sc1" if scope == "system" else ""
+    reader = (ranks[1], lines(until("y", 1, BITS[scope]), swap("y", 0, bits)))
+    clean([(ranks[0], swap("y", 1, bits)), reader])
+    writer = (ranks[0], by_lanes(swap("y", 1, bits)))
+    racy([writer, reader], "saw the value of one lane, and those of the other lanes may still come")
+    racy([writer, (ranks[1], lines(until("y", 1, BITS[scope]), store("y", 0, BITS[scope])))], "saw the value of one")
+    racy([writer, (ranks[1], lines(until("y", 1, BITS[scope]), store("y", 0)))], "the store is plain")
+
+
+def test_a_flag_of_several_lanes_that_its_writer_has_waited_for_does_not_come_back():
+    bits = BITS["system"]
+    writer = (0, by_lanes(swap("y", 1), RELEASE["system"], store("z", 1, bits)))
+    clean([writer, (1, lines(until("z", 1), ACQUIRE["system"], swap("y", 0)))])
+
+
+def test_the_reader_of_a_sum_of_several_lanes_has_seen_them_all():
+    count = by_lanes(add("y", 9))
+    clean([(0, count), (1, lines(until("y", 2), swap("y", 0)))])
+    clean([(0, by_lanes(swap("y", 1))), (1, lines(until("y", 1), add("y", 9)))])
+
+
 def test_flat_accesses_take_part():
     def flat(access: str) -> list[str]:
         return ["v_mov_b32_e32 v4, s4", "v_mov_b32_e32 v5, s5", access]
