@@ -16,7 +16,7 @@ TIMEOUT ?= 600
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help certify test test-ci test-ci-harness test-ci-suite test-nightly check docs clean
+.PHONY: help certify test test-ci test-nightly check docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -34,12 +34,8 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
 	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
 
-test-ci: test-ci-harness test-ci-suite
-
-test-ci-harness: $(VENV)/.installed-dev
+test-ci: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
-
-test-ci-suite: $(VENV)/.installed-dev
 	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 
 test-nightly: $(VENV)/.installed-dev
