@@ -34,7 +34,7 @@ def run_cycles(env, case):
     """Create and release many instances: every other one is closed and kept, if the library can close one, the rest are
     dropped; allocators alternate."""
     findings, cycles = Findings(env.rank), 50 if env.world_size <= 4 else 20
-    closed, collector = env.module("collections").deque(), env.module("gc")  # of the library's process
+    closed = env.module("collections").deque()  # of the library's process
     peer = (env.rank + 1) % env.world_size
 
     def run_turns(turns):
@@ -43,13 +43,10 @@ def run_cycles(env, case):
             findings.equal(f"value of rank {peer} in instance {turn}", seen, 100 * turn + peer)
 
     run_turns(WARM)  # allocates what stays for the life of the process
-    collector.freeze()  # so that the collections in each cycle skip these objects: they would take most of the time
-    try:
-        before = held(env)
-        run_turns(cycles)
-        after = held(env)
-    finally:
-        collector.unfreeze()
+    env.module("harness.garbage").set_aside()
+    before = held(env)
+    run_turns(cycles)
+    after = held(env)
     slack = SLACK | (SLACK_OF_A_GPU if env.device.torch_device.type == "cuda" else {})
     for label, limit in slack.items():
         if after[label] > before[label] + limit:
@@ -128,6 +125,7 @@ def run_several(env, case):
     were created; allocators alternate."""
     findings = Findings(env.rank)
     kinds = ("torch", "vmem")
+    env.module("harness.garbage").set_aside()
     alive = [(number, env.under_test.iris(1 << 18, kinds[number % 2])) for number in range(ALIVE)]
     tensors = [iris.full((3,), 1000 * number + env.rank, dtype=torch.int32) for number, iris in alive]
     env.settle()

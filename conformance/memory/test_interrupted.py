@@ -18,6 +18,7 @@ from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
+from harness import garbage
 from harness.oracles import gathered
 
 HEAP = 1 << 19
@@ -55,8 +56,7 @@ CALLS = {"zeros": _zeros, "as_symmetric": _as_symmetric}
 
 
 def run(env, case):
-    gc.collect()
-    gc.freeze()  # the many collections of this case visit only what it makes itself
+    garbage.set_aside()
     findings, (allocator,) = Findings(env.rank), case.arguments
     iris = env.under_test.iris(heap_size=HEAP, allocator_type=allocator)
     iris.free(CALLS[case.what](env, iris))  # imports what the call needs: a module is a file

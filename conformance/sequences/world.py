@@ -23,6 +23,7 @@ from conformance.sequences.rules import RULES
 from conformance.support.instances import OtherInstance, release, standing_in
 from fixtures.findings import Findings
 from fixtures.worker import Env
+from harness import garbage
 from harness.cases import chunks_of, members_of
 from harness.oracles import HeapImage, bool_all
 
@@ -75,6 +76,7 @@ class World:
 
     def run(self, steps: tuple[Step, ...]) -> Any:
         """Execute the steps up to the first one that leaves wrong memory, and return the first difference."""
+        garbage.set_aside()
         with self.env.acting():
             self.open(0, "torch")
         for batch in batches(steps):

@@ -48,7 +48,7 @@ class Ranks:
             self.spoiled = self.spoiled or (self.new != "" and self.new == self.spoils)
             wrong = self.spoiled or (self.new != "" and self.fails(self.new, payload["case"]))
             difference = {"what": "slot", "rank": 0, "index": 1, "got": 1, "wanted": 2} if wrong else None
-            empty = {"launches": {}, "kernels": {}, "telemetry": {}, "outcomes": {}, "remarks": []}
+            empty = {"launches": {}, "kernels": {}, "telemetry": {}, "outcomes": {}, "remarks": [], "sharing": 0}
             return [{"error": None, "difference": difference, **empty}]
         return None
 

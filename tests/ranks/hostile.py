@@ -43,7 +43,7 @@ class Stub:
         self.fault = None
 
     def harvest(self) -> dict[str, Any]:
-        return {"telemetry": {}, "launches": {}, "kernels": {}, "outcomes": {}}
+        return {"telemetry": {}, "launches": {}, "kernels": {}, "outcomes": {}, "sharing": 0}
 
 
 def setup(info: dict[str, Any], options: dict[str, Any]) -> Stub:

@@ -47,10 +47,10 @@ class Check(Watch):
     ones, as often as each other. None: strict, except in kernels with s_setprio, which Triton writes in ping-pong
     schedules only: half of the wavefronts run one s_barrier behind the others on purpose.
     ``wait_states``: report instructions with too few wait states between them, see ``hazards``.
+    ``red_zones``: in a segment with carved parts, only these parts are accessible.
     """
 
     name: ClassVar[str] = "check"
-    red_zones = True
 
     def __init__(
         self,
@@ -60,8 +60,10 @@ class Check(Watch):
         strict_lds_alignment: bool = False,
         strict_barriers: bool | None = None,
         wait_states: bool = True,
+        red_zones: bool = True,
     ) -> None:
         super().__init__(choices)
+        self.red_zones = red_zones
         self.closed = closed
         self._strict_lds_alignment = strict_lds_alignment
         self._strict_barriers = strict_barriers
