@@ -23,6 +23,7 @@ from harness.errors import HarnessError
 from harness.oracles.folds import FOLDS
 
 _HEADER = 8
+_FEW = 1 << 16
 
 
 def exchange(
@@ -86,12 +87,19 @@ def reduced(values: torch.Tensor, op: str, group: Any = None) -> torch.Tensor:
 def gathered(values: torch.Tensor, group: Any = None) -> torch.Tensor:
     """Return the all_gather_into_tensor of a tensor along its first dimension, over ``group`` (default: the world).
 
-    With a group it synchronises only that group.
+    With a group it synchronises only that group. Few bytes go by way of one rank on the CPU: gloo's all_gather passes
+    them from rank to rank, which takes twice as long on 4 ranks.
     """
     members = dist.get_world_size(group)
     flat = _bytes(values)
     result = torch.empty(members * flat.numel(), dtype=torch.uint8, device=flat.device)
-    dist.all_gather_into_tensor(result, flat, group=group)
+    if flat.device.type == "cpu" and 0 < flat.numel() <= _FEW:
+        first = 0 if group is None else dist.get_global_rank(group, 0)
+        parts = list(result.view(members, -1).unbind()) if dist.get_rank() == first else None
+        dist.gather(flat, parts, dst=first, group=group)
+        dist.broadcast(result, first, group=group)
+    else:
+        dist.all_gather_into_tensor(result, flat, group=group)
     return _of_bytes(result, values.dtype, (members * values.shape[0], *values.shape[1:]))
 
 

@@ -21,10 +21,12 @@ replaces it; the first one stays, in case it has released something.
 
 from __future__ import annotations
 
+import bisect
 import fcntl
 import functools
 import heapq
 import mmap
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -92,8 +94,8 @@ class Recording:
         self._table: Table | None = None
         self._maps: list[tuple[Any, ...]] = []
         self._shared: list[tuple[int, int]] = []
-        # Of each work-group, what happened since its last store: (event without its turn, place in _events).
-        self._recent: dict[tuple[int, int], list[tuple[tuple[Any, ...], int]]] = {}
+        # Of each work-group, what happened since its last store.
+        self._recent: dict[tuple[int, int], _Recent] = {}
         self.update(table)
 
     @contextmanager
@@ -185,10 +187,14 @@ class Recording:
 
     def _plain(self, key: int, effect: Effect) -> tuple[Any, ...]:
         site, _ = self._sites.setdefault(id(effect.instruction), (len(self._sites), effect.instruction))
-        lanes = sum(1 << lane for lane in effect.lanes.tolist())
-        addresses, size = effect.addresses, effect.size
-        run = len(addresses) == 1 or bool((np.diff(addresses) == size).all())
-        return effect.kind, effect.scope, site, size, int(addresses[0]) if run else addresses.tobytes(), lanes
+        addresses, size, lanes = effect.addresses, effect.size, effect.lanes
+        count, lowest = len(lanes), int(lanes[0])
+        if int(lanes[-1]) - lowest == count - 1:
+            mask = (1 << count) - 1 << lowest
+        else:
+            mask = sum(1 << lane for lane in lanes.tolist())
+        run = count == 1 or bool((addresses[1:] - addresses[:-1] == size).all())
+        return effect.kind, effect.scope, site, size, int(addresses[0]) if run else addresses.tobytes(), mask
 
     def _add_of_wave(self, call: str, key: int, wave: int, *arguments: Any) -> None:
         self._add_repeatable(key, wave // self._launches[key].waves_per_group, call, key, wave, *arguments)
@@ -196,17 +202,12 @@ class Recording:
     def _add_repeatable(self, key: int, group: int, *event: Any) -> None:
         if self.full:
             return
-        recent = self._recent.setdefault((key, group), [])
-        places = [n for n, (earlier, _) in enumerate(recent) if earlier == event]
-        if len(places) > 2:
-            before, last = recent[places[-2] : places[-1]], recent[places[-1] :]
-            if Counter(e for e, _ in before) == Counter(e for e, _ in last):
-                for _, place in before:
-                    self._events[place] = None
-                self._dropped += len(before)
-                del recent[places[-2] : places[-1]]
-        recent.append((event, len(self._events)))
-        del recent[:-_RECENT]
+        if (recent := self._recent.get((key, group))) is None:
+            recent = self._recent[key, group] = _Recent()
+        for place in recent.repeated(event):
+            self._events[place] = None
+            self._dropped += 1
+        recent.add(event, len(self._events))
         self._add(*event)
 
     def _add(self, *event: Any) -> None:
@@ -218,6 +219,39 @@ class Recording:
             self._recent.clear()
             return
         self._events.append((self._turn, *event))
+
+
+class _Recent:
+    """The last events of a work-group, without their turns, each with its place in the record."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[tuple[Any, ...], int]] = []
+        self._counts: Counter[tuple[Any, ...]] = Counter()
+
+    def repeated(self, event: tuple[Any, ...]) -> list[int]:
+        """Return the places of the last but one iteration, and forget it, if ``event`` begins a third one at least and
+        the last one had the same events."""
+        if self._counts[event] <= 2:  # most events are new, and this is faster than to look for them
+            return []
+        *_, first, second = (n for n, (earlier, _) in enumerate(self._events) if earlier == event)
+        before, last = self._events[first:second], self._events[second:]
+        if Counter(e for e, _ in before) != Counter(e for e, _ in last):
+            return []
+        self._forget(first, second)
+        return [place for _, place in before]
+
+    def add(self, event: tuple[Any, ...], place: int) -> None:
+        self._events.append((event, place))
+        self._counts[event] += 1
+        self._forget(0, len(self._events) - _RECENT)
+
+    def _forget(self, first: int, end: int) -> None:
+        if end > first:
+            for event, _ in self._events[first:end]:
+                self._counts[event] -= 1
+                if not self._counts[event]:
+                    del self._counts[event]
+            del self._events[first:end]
 
 
 def judge(records: Sequence[Plain], raises_unspecified: bool = False) -> HappensBefore:
@@ -268,12 +302,12 @@ class _Rank:
 
     def _effect(self, plain: Sequence[Any]) -> Effect:
         kind, scope, site, size, addresses, mask = plain
-        lanes = np.flatnonzero(np.array([mask >> lane & 1 for lane in range(mask.bit_length())]))
+        lanes = _lanes(mask)
         if isinstance(addresses, int):
-            where = np.uint64(addresses) + np.arange(len(lanes), dtype=np.uint64) * np.uint64(size)
+            where = self._map.translate_run(addresses, len(lanes), size)
         else:
-            where = np.frombuffer(addresses, np.uint64)
-        return Effect(kind, scope, self._sites[site], size, self._map.translate(where), lanes)
+            where = self._map.translate(np.frombuffer(addresses, np.uint64))
+        return Effect(kind, scope, self._sites[site], size, where, lanes)
 
     def lines(self) -> np.ndarray:
         """Return the lines that the kernels access."""
@@ -303,6 +337,22 @@ class _Rank:
         else:
             key, *rest = arguments
             getattr(state, call)(self._keys[key], *rest)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lanes(mask: int) -> np.ndarray:
+    """Return the numbers of the set bits; read-only."""
+    lanes: np.ndarray = np.flatnonzero(np.array([mask >> lane & 1 for lane in range(mask.bit_length())]))
+    lanes.flags.writeable = False
+    return lanes
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(count: int, size: int) -> np.ndarray:
+    """Return the first ``count`` multiples of ``size``; read-only."""
+    steps: np.ndarray = np.arange(count, dtype=np.uint64) * np.uint64(size)
+    steps.flags.writeable = False
+    return steps
 
 
 def _parts(addresses: np.ndarray, size: int, lines: np.ndarray) -> list[tuple[int, int]]:
@@ -343,6 +393,7 @@ class _Map:
         ]
         places.named.update({piece[0]: piece for piece in self._pieces if piece[2]})
         self._places = places
+        self._bounds = [(piece[0], piece[1]) for piece in pieces]
         self._starts = np.array([piece[0] for piece in pieces], np.uint64)
         self._ends = np.array([piece[1] for piece in pieces], np.uint64)
         self._targets = np.array([piece[0] for piece in self._pieces], np.uint64)
@@ -354,6 +405,15 @@ class _Map:
         inside = (at >= 0) & (addresses < self._ends[at]) if len(self._ends) else np.zeros(len(addresses), np.bool_)
         moved = addresses - self._starts[at] + self._targets[at] if len(self._ends) else addresses
         return np.where(inside, moved, addresses + self._private)
+
+    def translate_run(self, first: int, count: int, size: int) -> np.ndarray:
+        """Return the judge's addresses of ``count`` accesses of ``size`` bytes that follow one another from ``first``
+        on."""
+        piece = bisect.bisect_right(self._bounds, first, key=operator.itemgetter(0)) - 1
+        if piece >= 0 and first + (count - 1) * size < self._bounds[piece][1]:
+            moved: np.ndarray = _steps(count, size) + np.uint64(first - self._bounds[piece][0] + self._pieces[piece][0])
+            return moved
+        return self.translate(_steps(count, size) + np.uint64(first))
 
     def place(self, address: int) -> str:
         """Describe one of the judge's addresses in words."""

@@ -89,7 +89,7 @@ class Region:
                 page[at] = new[self.cells[0]]
             return
         for (page, at), each in zip(self._parts, self._each, strict=True):
-            page[at] = [new[cell] for cell in each]
+            page[at] = list(map(new.__getitem__, each))
 
 
 def _runs(first: int, size: int) -> list[tuple[int, int, int]]:
