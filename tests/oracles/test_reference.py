@@ -85,6 +85,13 @@ def in_a_group(env: dict, _: None) -> dict[str, list]:
     }
 
 
+def many(env: dict, count: int) -> bool:
+    """Return whether ``gathered`` has the bytes of each rank at its place."""
+    rank, ranks = env["rank"], range(RANKS)
+    got = gathered(torch.arange(count).add(rank).to(torch.uint8))
+    return torch.equal(got, torch.cat([torch.arange(count).add(other).to(torch.uint8) for other in ranks]))
+
+
 def kept(env: dict, dtype: str) -> tuple[list, list, bool, bool]:
     """Return this rank's values after their reduction, the result, and whether all ranks agree on two conditions."""
     values = torch.full((3,), env["rank"] + 1, dtype=getattr(torch, dtype))
@@ -122,6 +129,11 @@ def test_references_leave_their_arguments_as_they_are(group: RankGroup, dtype: s
         assert (always, not_on_one) == (True, False)
 
 
+@pytest.mark.parametrize("count", [0, 1, reference._FEW, reference._FEW + 1])
+def test_bytes_are_gathered_however_many_they_are(group: RankGroup, count: int) -> None:
+    assert group.call(f"{__name__}:many", count) == [True] * RANKS
+
+
 def test_references_of_a_group(group: RankGroup) -> None:
     first, outside, last = group.call(f"{__name__}:in_a_group")
     assert outside == {}
@@ -153,27 +165,28 @@ def test_a_gpu_backend_computes_on_the_current_gpu(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "op", "collective"),
+    ("device", "dtype", "op", "collectives"),
     [
-        ("meta", torch.int32, "band", "all_gather_into_tensor"),  # nccl has no bitwise reductions
-        ("meta", torch.int32, "sum", "all_reduce"),
-        ("cpu", torch.int32, "band", "all_reduce"),
-        ("cpu", torch.int32, "sum", "all_reduce"),
-        ("cpu", torch.int16, "sum", "all_gather_into_tensor"),  # gloo has no 16-bit integers
+        ("meta", torch.int32, "band", ["all_gather_into_tensor"]),  # nccl has no bitwise reductions
+        ("meta", torch.int32, "sum", ["all_reduce"]),
+        ("cpu", torch.int32, "band", ["all_reduce"]),
+        ("cpu", torch.int32, "sum", ["all_reduce"]),
+        ("cpu", torch.int16, "sum", ["gather", "broadcast"]),  # gloo has no 16-bit integers
     ],
 )
 def test_values_are_gathered_only_where_the_backend_lacks_the_reduction(
-    monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, op: str, collective: str
+    monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, op: str, collectives: list[str]
 ) -> None:
     """Elsewhere the oracle is torch's own reduction. A meta tensor stands for one on a GPU, and has no values."""
     called = []
-    for name in ("all_reduce", "all_gather_into_tensor"):
+    for name in ("all_reduce", "all_gather_into_tensor", "gather", "broadcast"):
         monkeypatch.setattr(dist, name, lambda *_, name=name, **__: called.append(name))
     monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(reference, "_device", lambda: torch.device(device))
     with contextlib.nullcontext() if device == "cpu" else pytest.raises(NotImplementedError, match="meta tensor"):
         reduced(torch.ones(3, dtype=dtype), op)
-    assert called == [collective]
+    assert called == collectives
 
 
 def test_data_of_another_rank_is_an_error_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
