@@ -32,8 +32,8 @@ from harness.emulator.watch.base import NativeWatch, Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
-# Seconds, as in ``translated``: to interpret an instruction, with its share of the scheduler and of the mode's own steps,
-# to load its function, to compile one.
+# Seconds, as in ``translated``: to interpret an instruction, with its share of the scheduler and of the mode's own
+# steps, to load its function, to compile one.
 INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 12e-6, 100e-6, 25e-3
 # And to compile an operation of a run.
 COMPILING_OPERATION = 2e-3
