@@ -50,7 +50,7 @@ def find(
         # Objects from before this process was forked: get_objects() leaves them out while they are frozen.
         gc.unfreeze()
         owners = _owners(mapped)
-        gc.freeze()
+        gc.freeze()  # else each later search for garbage visits them
     distinct = {storage.data_ptr(): storage for storage in owners.values()}
     return list(distinct.values()), {word: named[word] for word in mapped.tolist() if word not in owners}
 

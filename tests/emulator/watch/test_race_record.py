@@ -14,9 +14,13 @@ import pytest
 from harness.emulator.driver.interleaved import scheduler_of
 from harness.emulator.execution.allocations import Allocation, Allocations, Table
 from harness.emulator.faults import DataRace
+from harness.emulator.listing.instructions import Instruction
+from harness.emulator.operations.access import STORE
 from harness.emulator.watch import Seeded, race_record
 from harness.emulator.watch.race import Race
+from harness.emulator.watch.race_order import WAVE, Launched
 from harness.emulator.watch.race_record import EVENT_LIMIT, Recording, Turns, judge
+from harness.emulator.watch.race_report import Effect
 from tests.emulator.watch.litmus import lines, load, store
 from tests.emulator.watch.racing import WAIT, launch, until
 
@@ -233,6 +237,31 @@ def test_a_wavefront_that_polls_is_recorded_a_few_times():
     [polled] = records(running((0, lines(poll, again, load("x", 9), WAIT))))
     loads = [event for event in polled["events"] if event[1] == "access"]
     assert 2 < len(loads) < 6  # the first iteration, the last ones, and x
+
+
+@pytest.mark.parametrize(
+    ("lanes", "step"),
+    [(range(64), 4), (range(3, 10), 4), ([5], 4), ([0, 2, 63], 4), (range(3, 10), 8), (range(1, 5), 0)],
+    ids=["all lanes", "some in a row", "one", "with gaps", "every other word", "one word"],
+)
+@pytest.mark.parametrize("place", [0, 4000, 4090], ids=["at the start", "inside", "beyond the end"])
+def test_lanes_and_addresses_return_from_a_record(lanes: Sequence[int], step: int, place: int):
+    memory = np.zeros(4096, np.uint32)
+    table = Table([Allocation(memory.ctypes.data, memory.nbytes, "words")])
+    turns = os.memfd_create("turns")
+    os.ftruncate(turns, mmap.PAGESIZE)
+    recording = Recording(2, Turns(turns), table)
+    addresses = (memory.ctypes.data + 4 * place + step * np.arange(len(lanes))).astype(np.uint64)
+    effect = Effect(STORE, WAVE, Instruction(0, 0, "store", "store", (), {}, ()), 4, addresses, np.array(lanes))
+    recording.start(Launched(2, "kernel", (1, 1, 1), 1, str), table)
+    recording.create(0, [0])
+    recording.access(0, 0, [effect])
+    os.close(turns)
+    places = race_record._Places()
+    read = race_record._Rank(recording.to_plain(), places)
+    [[got]] = [event[4] for event in read._events if event[1] == "access"]
+    assert got.lanes.tolist() == list(lanes) and (got.kind, got.scope, got.size) == (STORE, WAVE, 4)
+    assert (got.addresses - np.uint64(places.base(("process", 2)))).tolist() == addresses.tolist()
 
 
 def test_a_long_record_is_left_out_and_says_so():
