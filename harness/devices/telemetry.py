@@ -18,6 +18,9 @@ from harness.devices.table import gpu_kind, gpu_kinds
 from harness.errors import UsageError
 from harness.telemetry import FIELDS, Watch
 
+START_LIMIT_S = 30.0
+"""Seconds in which the recorder's process has to start: those to sample count from its first line on."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     library = gpu_kind(options.device).telemetry
     assert library is not None  # sanity check: --device has no other choices
     with Watch(library, gpus, options.rate) as watch:
+        watch.wait(0, START_LIMIT_S)
         due = time.monotonic() + options.seconds
         while watch.ended is None and time.monotonic() < due:
             watch.wait(watch.lines, due - time.monotonic())
