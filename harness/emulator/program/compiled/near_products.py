@@ -53,6 +53,8 @@ _REST = 3
 """The bits of a sum in units of U / 4 that are below U."""
 _DOWN = 9
 """The rounding of ``cvtps2dq``: down, without exceptions."""
+_FLOOR = "floor"
+"""LLVM's function that rounds down, for hosts without this instruction."""
 _BYTES = 64
 _HALF = COLUMNS // 2
 """Columns in a host vector, of two rows."""
@@ -347,7 +349,7 @@ class NearProducts:
             all_lanes = ir.Constant(ir.IntType(16), -1)
             arguments = [value, ir.Constant(words, None), all_lanes, ir.Constant(I32, _DOWN)]
             return code.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", words, arguments)
-        floor = code.intrinsic(f"llvm.floor.v{COLUMNS}f32", code.vector(F32), [value])
+        floor = code.intrinsic(f"llvm.{_FLOOR}.v{COLUMNS}f32", code.vector(F32), [value])
         return code.b.fptosi(floor, code.vector(I32))
 
     def _fma(self, x: Any, y: Any, z: Any) -> Any:
