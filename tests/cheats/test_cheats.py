@@ -11,7 +11,7 @@ from harness.evidence import Verdict
 from mutants.listed import DEFECTS
 from mutants.planting import original, with_defect, write_copy
 from tests.cheats.catalogue import CHEATS, Cheat
-from tests.planted import run_suite
+from tests.planted import run_suite, without_promises
 
 IN_CI = ("patched oracle", "recorded replies", "skipped launches")
 BY_NAME = {defect.name: defect for defect in DEFECTS}
@@ -25,6 +25,8 @@ def run(cheat: Cheat, folder: Path, judge: str, *device: str) -> tuple[int, str]
         defect = BY_NAME[cheat.defect]
         changed[defect.file] = with_defect(defect)
     write_copy(folder, changed)
+    if not cheat.promises:
+        without_promises(folder)
     done = run_suite(
         folder,
         cheat.tests,
