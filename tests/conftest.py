@@ -4,6 +4,7 @@ After a run of the corpus, the summary counts the opcodes that the emulator impl
 whose edge cases are tested.
 """
 
+import ctypes
 import gc
 import os
 import signal
@@ -54,6 +55,15 @@ def pytest_runtest_protocol(item, nextitem):
         if nextitem is None or nextitem.path != item.path:
             gc.collect()
             gc.freeze()
+            _give_memory_back()
+
+
+def _give_memory_back():
+    """Give the system the pages that no object uses. LLVM leaves many between those that one does: of the 1.2 GB of a
+    process that compiled the functions of a thousand tests, half."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 @pytest.fixture

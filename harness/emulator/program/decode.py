@@ -105,9 +105,9 @@ class PollingLoops:
     instructions: frozenset[int]
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
-    """A decoded kernel; immutable while it runs, shared by all its launches.
+    """A decoded kernel; immutable while it runs, shared by all its launches, equal to itself only.
 
     ``polling`` and ``communicates`` (see the modules ``polling`` and ``communication``) are filled at their first use.
     """

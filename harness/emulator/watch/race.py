@@ -43,6 +43,7 @@ import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class Race(NativeWatch):
         self.covers = covers
         self.recording = recording
         self._addresses, self._lanes = np.zeros(LANES, np.uint64), np.zeros(LANES, np.int64)
-        self._swapping: dict[int, tuple[Program, Swaps]] = {}
+        self._swapping: WeakKeyDictionary[Program, Swaps] = WeakKeyDictionary()
         # What native functions read of an instruction, by its address; of the program that is being decoded; and of
         # launches.
         self._sites: dict[int, Site] = {}
@@ -365,9 +366,9 @@ class Race(NativeWatch):
         return with_native(step, race_steps.private, address, then=plain) if hasattr(plain, "native") else step
 
     def _swaps(self, program: Program) -> Swaps:
-        if id(program) not in self._swapping:
-            self._swapping[id(program)] = program, Swaps(program.listing)
-        return self._swapping[id(program)][1]
+        if program not in self._swapping:
+            self._swapping[program] = Swaps(program.listing)
+        return self._swapping[program]
 
     def _thread(self, wf: Wavefronts) -> tuple[int, int]:
         return self._launches[id(wf.chunk.launch)], int(wf.wave[0])

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Waits(Watch):
         self._before: dict[_Word, _Note] = {}
         self._writers: list[tuple[str, str, str]] = []
         self._number: dict[tuple[str, int], int] = {}
-        self._polling: dict[int, frozenset[int]] = {}
+        self._polling: WeakKeyDictionary[Program, frozenset[int]] = WeakKeyDictionary()
 
     def begin_next(self) -> None:
         """Keep the signals so far as those of an earlier run, which passed."""
@@ -121,14 +122,14 @@ class Waits(Watch):
 
     def _lines_of_polls(self, program: Program) -> frozenset[int]:
         """Return the lines of the listing that are in polling loops."""
-        lines = self._polling.get(id(program))
+        lines = self._polling.get(program)
         if lines is None:
             loops = (
                 program.listing.instructions[program.blocks[block.target].first : block.terminator.index + 1]
                 for block in program.blocks
                 if block.polls and block.terminator is not None
             )
-            lines = self._polling[id(program)] = frozenset(each.line for loop in loops for each in loop)
+            lines = self._polling[program] = frozenset(each.line for loop in loops for each in loop)
         return lines
 
     def _note_signal(self, access: GlobalAccess, launch: Launch, address: int, value: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -47,14 +48,6 @@ class Region:
         return self.start, self.state, self.memory, self.pattern
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """Facts about a program: whether it swaps 32-bit words."""
-
-    program: Program
-    swaps_dwords: bool
-
-
 class Heap:
     """The part of mode ``check`` for global memory; one per driver."""
 
@@ -62,7 +55,7 @@ class Heap:
         self.strict_alignment = strict_alignment
         self._forgotten: list[Region] = []
         self._random = np.random.default_rng(0x1715)
-        self._programs: dict[int, _Facts] = {}
+        self._swaps_dwords: WeakKeyDictionary[Program, bool] = WeakKeyDictionary()
 
     def forget(self, address: int, size: int) -> None:
         """Overwrite the bytes with a pattern, and treat them as undefined until they are written."""
@@ -86,8 +79,8 @@ class Heap:
     def start(self, launch: Launch) -> None:
         """Note whether the launch's kernel swaps dwords, and drop forgotten regions that are fully written."""
         program = launch.program
-        if id(program) not in self._programs:
-            self._programs[id(program)] = _Facts(program, _swaps_dwords(program))
+        if program not in self._swaps_dwords:
+            self._swaps_dwords[program] = _swaps_dwords(program)
         if self._forgotten:
             self._forgotten = [region for region in self._forgotten if region.state.any()]
 
@@ -117,9 +110,9 @@ class Heap:
                 # Before it changes the bytes, by which memory that was never written is recognized.
                 self._use_forgotten(wf, shadow, access, target, words, addresses, lanes)
             chunk = wf.chunk
-            facts = self._programs[id(chunk.launch.program)]
+            swaps = self._swaps_dwords[chunk.launch.program]
             table = chunk.table
-            if access.kind == STORE or (access.kind == LOAD and not facts.swaps_dwords):
+            if access.kind == STORE or (access.kind == LOAD and not swaps):
                 chunk.table = chunk.launch.table.exact
             try:
                 plain(wf)
