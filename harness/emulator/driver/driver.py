@@ -268,11 +268,14 @@ class EmulatedDriver(DriverBase, Device):  # type: ignore[misc]
         closed = closed or (self.watch is not None and self.watch.closed)
         copies = self.watch is not None and self.watch.copies_memory
         isolated = copies and not closed and self.polled is None and are_large_and_isolated(streams)
+        launches = [launch for stream in streams for launch in stream]
+        for launch in launches:
+            if isinstance(launch.program.heat, single.Heat):
+                launch.program.heat.expect(launch)
         _running = scheduler_of(streams, self.watch, closed, self.time_limit, isolated)
         _running.polled = self.polled
         # The interpreter runs on this thread, whose clock costs less to read than that of the process.
         start = time.thread_time()
-        launches = [launch for stream in streams for launch in stream]
         try:
             _running.run()
         finally:

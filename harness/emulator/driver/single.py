@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit, types
 
 from harness.emulator.driver.schedule import QUANTUM
+from harness.emulator.driver.translated import ITERATIONS
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
 from harness.emulator.native import execute
@@ -28,15 +29,18 @@ from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import objects
 from harness.emulator.program.compiled.translation import Translation, Translator
+from harness.emulator.program.polling import polling_loops
 from harness.emulator.watch.base import NativeWatch, Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
 
 # Seconds, as in ``translated``: to interpret an instruction, with its share of the scheduler and of the mode's own
 # steps, to load its function, to compile one.
-INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 12e-6, 100e-6, 25e-3
+INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 12e-6, 50e-6, 25e-3
 # And to compile an operation of a run.
 COMPILING_OPERATION = 2e-3
+POLLS = 32
+"""Times that an instruction is executed, in a program that polls; only a guess."""
 _KLASSES = ("valu", "salu")
 _ROW_BYTES = 8 * execute.ROW
 
@@ -106,9 +110,19 @@ class Heat:
             return
         executed = sum(waves * steps for waves, steps in zip(launch.waves, self._steps, strict=True))
         self.spent += executed * INTERPRETING_STEP
-        if self.spent < sum(self._steps) * LOADING_STEP:
-            return
-        if self.spent >= self._translator.missing() * COMPILING_FORM:
+        self._decide(self.spent)
+
+    def expect(self, launch: Launch) -> None:
+        """Use native functions for a launch that is about to run if interpreting it is expected to take as long as
+        getting them: a program that waits for another rank would be interpreted until that has come."""
+        if not self.done:
+            times = POLLS if polling_loops(self._program).segments else ITERATIONS if self._program.loops else 1
+            waves = launch.groups * launch.waves_per_group * times
+            self._decide(self.spent + waves * sum(self._steps) * INTERPRETING_STEP)
+
+    def _decide(self, spent: float) -> None:
+        loading = sum(self._steps) * LOADING_STEP
+        if spent >= loading and spent >= self._translator.missing() * COMPILING_FORM:
             self.use()
 
     @cached_property

@@ -34,8 +34,8 @@ from harness.emulator.wavefront.state import Wavefronts
 INTERPRETING_STEP, INTERPRETING_WAVEFRONT, INTERPRETING_PRODUCT = 3e-6, 50e-9, 5e-6
 COMPILING_FORM, COMPILING_OPERATION, LOADING_STEP = 25e-3, 2e-3, 20e-6
 NATIVE_OPERATION, STOPPING, WORTH_A_THREAD = 20e-9, 20e-6, 2e-3
-# Times that an instruction is executed, in a program with loops; only a guess.
-_ITERATIONS = 8
+ITERATIONS = 8
+"""Times that an instruction is executed, in a program with loops; only a guess."""
 _BUDGET = 500_000
 """Operations after which native code returns, so that signals and time limits are noticed."""
 
@@ -76,10 +76,9 @@ class Heat:
             return translation if native < vectorised or self.spent == math.inf else None
         program = launch.program
         steps = sum(len(segment.steps) for segment in program.segments)
-        loops = any(0 <= block.target <= block.index for block in program.blocks)
         seconds = steps * (INTERPRETING_STEP + waves * INTERPRETING_WAVEFRONT)
         seconds += waves * INTERPRETING_PRODUCT * sum(_is_product(s) for each in program.segments for s in each.steps)
-        self.spent += seconds * (_ITERATIONS if loops else 1)
+        self.spent += seconds * (ITERATIONS if program.loops else 1)
         if self.spent < steps * LOADING_STEP or not objects.can_compile():
             return None
         start = time.process_time()
@@ -354,5 +353,5 @@ def _independent(launch: Launch, translation: Translation) -> bool:
         return False
     loops = any(0 <= block.target <= block.index for block in program.blocks)
     waves = launch.groups * launch.waves_per_group
-    seconds = waves * len(translation.code) * NATIVE_OPERATION * (_ITERATIONS if loops else 1)
+    seconds = waves * len(translation.code) * NATIVE_OPERATION * (ITERATIONS if program.loops else 1)
     return launch.hostcall is None and seconds > WORTH_A_THREAD

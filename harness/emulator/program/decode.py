@@ -128,6 +128,11 @@ class Program:
     def name(self) -> str:
         return self.listing.name
 
+    @property
+    def loops(self) -> bool:
+        """Whether a branch leads back."""
+        return any(0 <= block.target <= block.index for block in self.blocks)
+
 
 @dataclass(frozen=True)
 class Decoded:
