@@ -35,6 +35,7 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
 
 test-ci: $(VENV)/.installed-dev
+	$(VENV)/bin/iris-harness cache compile
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
 	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 

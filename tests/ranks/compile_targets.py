@@ -237,6 +237,8 @@ def compile_as_the_emulator_does(env: dict[str, Any], _: None) -> int:
 
 
 class SlowNumba:
+    py_func = compile_as_the_emulator_does
+
     def __init__(self) -> None:
         self.signatures: list[Any] = []
         self.stats = SimpleNamespace(cache_misses=0)

@@ -44,7 +44,7 @@ def test_a_deadline_does_not_count_compilation_of_another_rank(group: RankGroup)
 def test_a_deadline_does_not_count_numba_nor_the_wait_for_another_process(group: RankGroup, cache: Path) -> None:
     """This process holds the lock of the emulator's compilation for longer than the deadline; then the ranks, which
     have launched no kernel yet, take 1 s, one after the other."""
-    lock = locks.FileLock(locks.in_cache(cache, "emulator-native.lock"))
+    lock = locks.FileLock(locks.in_cache(cache, f"{TARGETS}.lock"))
     assert lock.take()
     timer = threading.Timer(1.2 * DEADLINE, lock.release)
     timer.start()

@@ -29,7 +29,6 @@ from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p
 from harness.emulator.program.compiled import objects
 from harness.emulator.program.compiled.translation import Translation, Translator
-from harness.emulator.program.polling import polling_loops
 from harness.emulator.watch.base import NativeWatch, Watch
 from harness.emulator.wavefront.single import SingleWavefront
 from harness.emulator.wavefront.state import Wavefronts
@@ -39,8 +38,6 @@ from harness.emulator.wavefront.state import Wavefronts
 INTERPRETING_STEP, LOADING_STEP, COMPILING_FORM = 12e-6, 50e-6, 25e-3
 # And to compile an operation of a run.
 COMPILING_OPERATION = 2e-3
-POLLS = 32
-"""Times that an instruction is executed, in a program that polls; only a guess."""
 _KLASSES = ("valu", "salu")
 _ROW_BYTES = 8 * execute.ROW
 
@@ -116,8 +113,7 @@ class Heat:
         """Use native functions for a launch that is about to run if interpreting it is expected to take as long as
         getting them: a program that waits for another rank would be interpreted until that has come."""
         if not self.done:
-            times = POLLS if polling_loops(self._program).segments else ITERATIONS if self._program.loops else 1
-            waves = launch.groups * launch.waves_per_group * times
+            waves = launch.groups * launch.waves_per_group * (ITERATIONS if self._program.loops else 1)
             self._decide(self.spent + waves * sum(self._steps) * INTERPRETING_STEP)
 
     def _decide(self, spent: float) -> None:

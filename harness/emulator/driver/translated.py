@@ -351,7 +351,6 @@ def _independent(launch: Launch, translation: Translation) -> bool:
     program = launch.program
     if any(block.polls for block in program.blocks) or any(site.kind == ATOMIC for site in program.accesses):
         return False
-    loops = any(0 <= block.target <= block.index for block in program.blocks)
     waves = launch.groups * launch.waves_per_group
     seconds = waves * len(translation.code) * NATIVE_OPERATION * (ITERATIONS if program.loops else 1)
     return launch.hostcall is None and seconds > WORTH_A_THREAD

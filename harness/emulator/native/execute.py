@@ -70,7 +70,7 @@ class Function:
     @property
     def address(self) -> int:
         if self._compiled is None:
-            with native.compiling_alone():
+            with native.compiling_alone(self.python.__module__):
                 self._compiled = cfunc(types.int64(types.int64, types.int64), cache=True, nopython=True)(self.python)
                 if not self._compiled.cache_hits:
                     native._report_progress()

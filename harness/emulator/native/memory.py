@@ -446,14 +446,15 @@ def compile_once() -> None:
 
 
 @contextlib.contextmanager
-def compiling_alone() -> Iterator[None]:
-    """Hold the lock under which one process compiles with numba; the block is reported as compilation time.
+def compiling_alone(module: str) -> Iterator[None]:
+    """Hold the lock under which one process compiles a module's functions with numba; the block is reported as
+    compilation time.
 
     The lock is in Triton's cache folder: rank groups that start together share that folder, and need the same functions
-    at once.
+    at once. Functions of other modules can be compiled meanwhile.
     """
     with compiling():
-        lock = locks.in_cache(Path(knobs.cache.dir), "emulator-native.lock")
+        lock = locks.in_cache(Path(knobs.cache.dir), f"{module}.lock")
         with locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"):
             yield
 
@@ -462,7 +463,7 @@ def entry(function: Callable[..., int]) -> Callable[..., int]:
     """Return a function of int64 that gives one, compiled or loaded from numba's cache. A call of it releases Python's
     lock."""
     count = len(inspect.signature(function).parameters)
-    with compiling_alone():
+    with compiling_alone(function.__module__):
         compiled = cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function)
         if not compiled.cache_hits:
             _report_progress()
@@ -478,7 +479,7 @@ def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
     """
     if all(function.signatures for function in signatures):
         return
-    with compiling_alone():
+    with compiling_alone(next(iter(signatures)).py_func.__module__):
         for function, signature in signatures.items():
             function.compile(signature)
             if function.stats.cache_misses:

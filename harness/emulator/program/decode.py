@@ -130,7 +130,7 @@ class Program:
 
     @property
     def loops(self) -> bool:
-        """Whether a branch leads back."""
+        """True if a branch leads back."""
         return any(0 <= block.target <= block.index for block in self.blocks)
 
 

@@ -1,5 +1,6 @@
 """Stretches of native code in mode ``race`` without choices: the same counters and memory."""
 
+import math
 import sys
 
 import numpy as np
@@ -88,6 +89,42 @@ def test_a_program_is_interpreted_until_that_took_longer_than_loading(monkeypatc
     program.heat.ran(launch, 0.0)
     program.heat.ran(launch, 0.0)
     assert used
+
+
+LOOP = """
+.LBB0_1:
+\tglobal_load_dword v2, v1, s[2:3] sc0 sc1
+\ts_waitcnt vmcnt(0)
+\tv_cmp_gt_i32_e32 vcc, s4, v2
+\ts_cbranch_vccnz .LBB0_1
+\ts_endpgm
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "waves"),
+    [(CODE, math.ceil(single.LOADING_STEP / single.INTERPRETING_STEP)), (LOOP, 1)],
+    ids=["straight on", "in a loop"],
+)
+def test_a_program_is_native_from_a_launch_on_that_would_take_longer_to_interpret(code, waves, monkeypatch):
+    used = []
+
+    def use(self):
+        used.append(self)
+        self.done = True
+
+    monkeypatch.setattr(single.Stretches, "use", use)
+    monkeypatch.setattr(single, "COMPILING_FORM", 0.0)
+    program = single.decode(parse(_LISTING.format(name="kernel", code=code)), Race())
+
+    def launch(groups):
+        return type("Starting", (), {"groups": groups, "waves_per_group": 1})
+
+    program.heat.expect(launch(waves - 1))
+    assert not used
+    program.heat.expect(launch(waves))
+    program.heat.expect(launch(waves))
+    assert used == [program.heat]
 
 
 def test_more_work_groups_than_python_calls_may_be_nested():
