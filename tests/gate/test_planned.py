@@ -146,7 +146,7 @@ def test_the_order_of_a_choice_follows_the_code_and_keeps_every_requirement():
 # -- the suite ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_changed_kernel_is_found_for_every_target(tmp_path):
     """Whole runs of the suite with two copies of the bundled library: the head's ``put`` stores twice."""
     names = ["RMA-BOOL-001", "TRACE-HOST-001"]

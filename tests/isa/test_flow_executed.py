@@ -128,6 +128,6 @@ def collectives(ctx, rank, num_ranks):
     assert not wrong, wrong
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_librarys_kernels_agree():
     assert run_checks([collectives], 2, 1 << 24, emulated=True) == {"collectives": ""}
