@@ -21,7 +21,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-ch
 help:
 	@sed -n 's/^# //p' Makefile
 
-certify: $(VENV)/.installed
+certify: $(VENV)/.compiled
 	@$(VENV)/bin/iris-harness certify --output $(OUTPUT)
 
 #: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
@@ -30,16 +30,15 @@ certify: $(VENV)/.installed
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
 	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
 
-test-ci: $(VENV)/.installed-dev
-	$(VENV)/bin/iris-harness cache compile
+test-ci: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
 	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 
-test-nightly: $(VENV)/.installed-dev
+test-nightly: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT)
 	$(PYTEST) conformance --level dev --ranks 4,1,2,8 -n $(GROUPS)
 	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode race
@@ -69,6 +68,12 @@ $(VENV)/.created:
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints-ci.txt
 	@echo "Installing the harness, PyTorch and Triton into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) -e '.[suite]'
+	@touch $@
+
+#: On all cores, before processes wait for each other's compilation.
+$(VENV)/.compiled: $(VENV)/.installed
+	@echo "Compiling the emulated device's functions for this processor (a minute or two, once)"
+	@$(VENV)/bin/iris-harness cache compile
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

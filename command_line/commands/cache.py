@@ -63,7 +63,7 @@ def compile_(jobs: int | None) -> int:
     It takes about three minutes of one core, once per installation, or no time if it was done before. Runs that come
     first share the work: nothing is compiled twice.
     """
-    from harness.emulator.native.ahead import MODULES, compile_all
+    from harness.emulator.driver.ahead import MODULES, compile_all
 
     with _progress("compiled", f"of {len(MODULES)} modules") as progress:
         compile_all(jobs or len(os.sched_getaffinity(0)), progress)

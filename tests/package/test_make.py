@@ -31,7 +31,7 @@ def installed(tmp_path):
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     for name in ("Makefile", "pyproject.toml", "constraints-ci.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name in (".created", ".installed"):
+    for name in (".created", ".installed", ".compiled"):
         (venv / name).touch()
     return venv
 
