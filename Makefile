@@ -30,15 +30,15 @@ certify: $(VENV)/.compiled
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 
-test: $(VENV)/.installed-dev $(VENV)/.compiled
+test: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
 	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
 
-test-ci: $(VENV)/.installed-dev $(VENV)/.compiled
+test-ci: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
 	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 
-test-nightly: $(VENV)/.installed-dev $(VENV)/.compiled
+test-nightly: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT)
 	$(PYTEST) conformance --level dev --ranks 4,1,2,8 -n $(GROUPS)
 	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode race
@@ -70,7 +70,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints-ci.txt
 	@$(PIP_INSTALL) -e '.[suite]'
 	@touch $@
 
-#: On all cores, before processes wait for each other's compilation.
+#: On all cores, and with progress: the processes of a run would compile one function after another. Tests begin at once, and share this work.
 $(VENV)/.compiled: $(VENV)/.installed
 	@echo "Compiling the emulated device's functions for this processor (a minute or two, once)"
 	@$(VENV)/bin/iris-harness cache compile
