@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -60,13 +61,14 @@ def key(implementation: str) -> int:
 def compile_(jobs: int | None) -> int:
     """Compile the emulated device's own functions for this processor now, instead of when a run first needs them.
 
-    It takes about three minutes of one core, once per installation, or no time if it was done before. Runs that come
-    first share the work: nothing is compiled twice.
+    It takes about three minutes of one core, once per installation, and some seconds if it was done before. A run that
+    starts meanwhile shares the work.
     """
     from harness.emulator.driver.ahead import MODULES, compile_all
+    from harness.ranks.processes import die_with_parent
 
     with _progress("compiled", f"of {len(MODULES)} modules") as progress:
-        compile_all(jobs or len(os.sched_getaffinity(0)), progress)
+        compile_all(jobs or len(os.sched_getaffinity(0)), progress, partial(die_with_parent, os.getpid()))
     click.echo("The functions of the emulated device are compiled.")
     return 0
 

@@ -29,17 +29,24 @@ MODULES = (
 _ENTRIES = ("runner", "survey")
 
 
-def compile_all(processes: int, note: Callable[[int], None]) -> None:
+def compile_all(processes: int, note: Callable[[int], None], begin: Callable[[], None]) -> None:
     """Compile all functions that numba does not have on disk yet, in this number of processes.
 
-    ``note(count)`` is called each time that the functions of another module are compiled. Other processes that need one
-    of them wait for it, and the other way round, see ``memory.compiling_alone``.
+    ``note(count)`` is called each time that the functions of another module are compiled; each process first calls
+    ``begin()``. Other processes that need one of the functions wait for it, and the other way round, see
+    ``memory.compiling_alone``. An exception, such as KeyboardInterrupt, ends the processes at once.
     """
     context = multiprocessing.get_context("spawn")  # the caller may have threads
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for count, future in enumerate(as_completed([pool.submit(compile_module, name) for name in MODULES]), 1):
-            future.result()
-            note(count)
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=begin) as pool:
+        try:
+            for count, future in enumerate(as_completed([pool.submit(compile_module, name) for name in MODULES]), 1):
+                future.result()
+                note(count)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
 
 
 def compile_module(name: str) -> None:
