@@ -5,9 +5,16 @@ import pytest
 import torch
 
 from harness import emulator
+from harness.emulator.driver import single
 from harness.emulator.driver.schedule import Scheduler
 from harness.emulator.watch import Lazy, Seeded
 from tests.emulator import schedule_kernels as kernels
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Interpret each program: where its functions are on disk, native code would run it, without ``Scheduler``."""
+    monkeypatch.setattr(single.Heat, "_decide", lambda heat, spent: None)
 
 
 def _through_the_ready_ones(scheduler, wf):
