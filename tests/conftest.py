@@ -10,6 +10,7 @@ import os
 import signal
 import tempfile
 
+import psutil
 import pytest
 
 from harness.errors import UsageError
@@ -41,6 +42,13 @@ SELDOM = (1_000_000, 20, 20)
 thresholds of ranks, which keep what they make, searches took a quarter of the time of the processes that run tests."""
 
 
+GROWTH = 512 << 20
+"""Bytes by which a process may grow in one module before its tests' objects are searched for garbage. A program of the
+emulator and its last launch refer to each other, and some modules make thousands: without this, 3 GB were reached."""
+
+_resident = 0
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """Have no search for garbage visit what earlier modules left, or what their tests have unfrozen.
@@ -48,14 +56,18 @@ def pytest_runtest_protocol(item, nextitem):
     Else each search takes longer than the last one: they took a third of the time of all tests. The hook
     does not call ``gc.get_freeze_count``, which counts a million objects one by one.
     """
+    global _resident
     gc.set_threshold(*SELDOM)  # again for each test: an earlier one may have run pytest in this process
     try:
         return (yield)
     finally:
-        if nextitem is None or nextitem.path != item.path:
+        has_ended = nextitem is None or nextitem.path != item.path
+        if has_ended or psutil.Process().memory_info().rss > _resident + GROWTH:
             gc.collect()
-            gc.freeze()
+            if has_ended:
+                gc.freeze()
             _give_memory_back()
+            _resident = psutil.Process().memory_info().rss
 
 
 def _give_memory_back():

@@ -51,6 +51,8 @@ NAMES = {
 }  # fmt: skip
 
 _WORDS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), advice) for pattern, advice in WORDS.items()]
+#: A Python file without any of these need not be split into tokens, which takes long.
+_ANY_WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b|#+:?\s*who", re.IGNORECASE)
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``[^`]+``|`[^`]+`")
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
@@ -120,7 +122,12 @@ def main(paths: list[str]) -> int:
 
 
 def _in_python(path: str, source: str) -> Iterator[Hit]:
-    tree = ast.parse(source)
+    if _ANY_WORD.search(source):
+        yield from _in_tokens(path, source)
+    yield from _in_tree(path, ast.parse(source))
+
+
+def _in_tokens(path: str, source: str) -> Iterator[Hit]:
     ended = 0  # the line of the last comment that stands alone in its line
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -130,6 +137,9 @@ def _in_python(path: str, source: str) -> Iterator[Hit]:
             ended = token.start[0] if alone else 0
         if token.type in (tokenize.COMMENT, tokenize.STRING) or tokenize.tok_name[token.type] == "FSTRING_MIDDLE":
             yield from _in_prose(path, token.start[0], token.string)
+
+
+def _in_tree(path: str, tree: ast.Module) -> Iterator[Hit]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)

@@ -9,6 +9,7 @@ reports it to its controller, which knows whether the other ranks can go on: ``h
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Protocol
 
 from harness import standstill, threads
@@ -34,7 +35,7 @@ class Patience:
     """Time since a wavefront ended, and the state with which later ones are compared."""
 
     def __init__(self, scheduler: Scheduled) -> None:
-        self._scheduler = scheduler
+        self._scheduler = weakref.proxy(scheduler)  # which holds this object
         self._turns: dict[bytes, int] = {}
         self.threads = 1
         """Threads that execute the launches; their work-groups do not wait for each other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Protocol
 
 from harness.emulator.driver.digests import digest, memory_of
@@ -20,7 +21,7 @@ class Progress:
     """States that a scheduler has reached since memory changed, with the turns used by each wavefront."""
 
     def __init__(self, scheduler: Described) -> None:
-        self._scheduler = scheduler
+        self._scheduler = weakref.proxy(scheduler)  # which holds this object
         self._memory = b""
         self._states: dict[bytes, dict[tuple[int, bytes], int]] = {}
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.emulator.driver.driver import EmulatedDriver
-from harness.emulator.execution.launch import Launch
+from harness.emulator.execution.launch import Launch, nothing
 
 
 class Ranks:
@@ -87,3 +87,4 @@ def concurrent_ranks(driver: EmulatedDriver) -> Iterator[Ranks]:
         ranks.show()
         for launch in launches:
             launch.record_it()
+            launch.record_it = nothing  # it holds the launch

@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import gcd
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from harness.emulator.driver.patience import Patience
 from harness.emulator.driver.picking import Picking
 from harness.emulator.driver.positions import failed, where
 from harness.emulator.driver.progress import Progress
-from harness.emulator.execution.launch import Chunk, Launch
+from harness.emulator.execution.launch import Chunk, Launch, nothing
 from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.program import decode as p
 from harness.emulator.program.communication import communicates
@@ -164,7 +165,7 @@ class Scheduler(Picking):
         launch = queue.pop()
         if self.watch is not None and self.choices is not None:
             launch.clock = self.watch.clock
-        launch.then = lambda: self._finished(launch, queue)
+        launch.then = partial(self._finished, launch, queue)
         self.launches.append(launch)
         if self.watch is not None:
             self.watch.start(launch)
@@ -188,6 +189,7 @@ class Scheduler(Picking):
         return Order(first, step)
 
     def _finished(self, launch: Launch, queue: list[Launch]) -> None:
+        launch.then = nothing  # else only a search for garbage would find the launch and this scheduler
         self.launches.remove(launch)
         if self.watch is not None:
             self.watch.finish(launch)

@@ -198,9 +198,9 @@ class Launch:
         self.kernarg = kernarg
         self.started = 0
         # Called after the last chunk has ended.
-        self.then: Callable[[], None] = _nothing
+        self.then: Callable[[], None] = nothing
         # Records a deferred launch.
-        self.record_it: Callable[[], None] = _nothing
+        self.record_it: Callable[[], None] = nothing
         # Allocate only what the kernel uses; per-launch buffers would defeat the cache of allocation tables.
         if program.listing.directives.get("user_sgpr_dispatch_ptr"):
             self.packet, table = entry.dispatch_packet(self.dispatch), None
@@ -363,8 +363,8 @@ class Launch:
         return self.facts(kernel_hash, listing).record(self.counts())
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Do nothing: the value of ``Launch.then`` and ``Launch.record_it`` while nothing is due."""
 
 
 def private_bytes(program: Program) -> int:
