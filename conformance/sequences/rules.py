@@ -275,7 +275,7 @@ class Collective(Rule):
             return None
         case = pick(model.calls)
         changes = {"instance": pick(sorted(model.instances)), "m": pick((case.m, 1, 2 * case.m)),
-                   "n": pick((case.n, 1)), "comm_sms": pick((case.comm_sms, 1, 3))}  # fmt: skip
+                   "n": pick((case.n, 1)), "comm_sms": max(case.rings, pick((case.comm_sms, 1, 3)))}  # fmt: skip
         fields = {name: value for name, value in vars(case).items() if value != vars(type(case)()).get(name)}
         return {**fields, **changes}
 

@@ -124,6 +124,8 @@ class World:
             self.env.settle()
             outputs = {name: perform(self.env, case, prepared[name]) for name, case in cases.items()}
             self.env.settle()
+            if not self._agree():
+                return  # a call that raised has no outputs
             for name, case in cases.items():
                 for call, output in zip(prepared[name], outputs[name], strict=True):
                     if call.wanted is not None:

@@ -98,8 +98,10 @@ def mutants_page() -> str:
             "are killed or argued to be equivalent since: polls of another program's word and missing write-backs at "
             "the start of a call were holes, and ragged tiles ended at too few rows and columns. After that, 1,109 "
             "changes of fences, waits, scopes, barriers, widths, offsets and results in these kernels were run, and "
-            "none of them is alive. The sample here is a new one, as there are more kernels now: what is alive are "
-            "limits, masks and differences, which have not been read."
+            "none of them is alive. The sample here is a new one, as there are more kernels now: 122 of 137 were "
+            "killed (89.1 %), and of the limits, masks and differences that were left, 14 are argued to be equivalent. "
+            "The one that is alive loads elements that no lane stores, beyond the row, in a kernel that only "
+            "`CCL-TURNS-001` and `CCL-ALLREDUCE-003` launch, which do not confine kernels to their tensors."
         ),
         "Harness": (
             "The whole list: 1,134 of the 17 files whose tests or code changed on the day of the run, on 16 cores, and "
