@@ -6,6 +6,7 @@ import contextlib
 import json
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ from command_line.options import PATH, suite_options
 from command_line.output import console, say
 from command_line.suite import groups as suite_groups
 from command_line.suite.process import Suite, child_environment, conformance_folder, pytest_command
+from command_line.suite.progress import Growing
 from command_line.suite.run import stop_signals
 from fixtures import dry
 from fixtures.adapters import package_of
@@ -32,6 +34,9 @@ from reports.text import plural
 
 RANKS, SECONDS = 2, 60.0
 """Ranks that make the calls of the catalogue, and the seconds that each may take."""
+
+INTERVAL = 15.0
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 @click.command("reach", short_help="Record what each requirement reaches in the library.")
@@ -61,9 +66,10 @@ def command(output: Path, to: Path | None, groups: str | None, **options: Any) -
     with tempfile.TemporaryDirectory(prefix="iris-harness-reach-") as name:
         with stop_signals() as stop, contextlib.ExitStack() as stack:
             parts = [_start(request, Path(name), folder, part, count, stack) for part in range(1, count + 1)]
-            with console().status(f"recording {plural(count, 'part')}"):
+            with _progress(parts) as look:
                 while any(part.suite.poll() is None for part in parts) and stop.signal is None:
                     time.sleep(0.2)
+                    look()
             if stop.signal is not None:
                 for part in parts:
                     part.suite.stop(hurry=stop.again)
@@ -100,6 +106,29 @@ class _Part:
         lines = self.raw.read_text("utf-8").splitlines() if self.raw.is_file() else []
         self.ended = bool(lines) and json.loads(lines[-1]) == dry.END
         return [json.loads(line) for line in lines[: None if self.ended else -1]]
+
+
+@contextlib.contextmanager
+def _progress(parts: Sequence[_Part]) -> Iterator[Callable[[], None]]:
+    """Show what is recorded so far, each time the yielded function is called; without a terminal, every 15 seconds."""
+    files = [Growing(part.raw) for part in parts]
+    requirements: set[str] = set()
+    cases, printed = 0, time.monotonic()
+    shown = console()
+    with shown.status("recording") as status:
+
+        def look() -> None:
+            nonlocal cases, printed
+            for record in (record for file in files for record in file.new() if "requirement" in record):
+                requirements.add(record["requirement"])
+                cases += 1
+            recorded = f"recorded {plural(cases, 'case')} of {plural(len(requirements), 'requirement')}"
+            status.update(recorded)
+            if not shown.is_terminal and time.monotonic() - printed >= INTERVAL:
+                printed = time.monotonic()
+                say(recorded)
+
+        yield look
 
 
 def _start(

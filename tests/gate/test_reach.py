@@ -4,9 +4,11 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from command_line.commands import reach as command
 from command_line.commands.reach import calls_of
 from command_line.gate import reach
 from command_line.gate.units import Sources
@@ -130,3 +132,21 @@ def test_calls_of_the_catalogue(monkeypatch):
     assert {name: problem for name, (_, problem) in reached.items()} == dict.fromkeys(chosen, "")
     assert any(place.endswith("context.py:IrisDeviceCtx") for place in reached["put gluon"][0])
     assert not any(place.endswith("context.py:IrisDeviceCtx") for place in reached["all_reduce ring triton"][0])
+
+
+def test_progress_counts_what_the_parts_have_recorded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "INTERVAL", 0.0)
+    parts = [SimpleNamespace(raw=tmp_path / f"{number}.jsonl") for number in range(3)]
+    with command._progress(parts) as look:
+        look()  # no file exists yet
+        for part in parts[:2]:
+            part.raw.write_text('{"requirement": "A"}\n{"requirement": "B"}\n{"end": true}\n{"requi', "utf-8")
+        look()
+        with parts[0].raw.open("a") as file:
+            file.write('rement": "C"}\n')
+        look()
+    assert capsys.readouterr().err.splitlines() == [
+        "iris-harness: recorded 0 cases of 0 requirements",
+        "iris-harness: recorded 4 cases of 2 requirements",
+        "iris-harness: recorded 5 cases of 3 requirements",
+    ]
