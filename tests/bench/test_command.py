@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import types
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_a_run_leaves_everything(tmp_path):
     assert plain["backends"] == {"nccl": "torch.distributed (gloo)", "gluon": "gluon"}
     assert plain["finished"] > plain["started"]
     assert plain["stopped"] is None
-    assert plain["environment"]["packages"]["torch"] == torch.__version__
+    assert plain["environment"]["packages"]["torch"] == version("torch")
     assert [size["bytes"] for size in plain["sizes"]] == [4096, 16384]
     for size in plain["sizes"]:
         assert len(size["cells"]) == 3
