@@ -36,7 +36,7 @@ RANKS, SECONDS = 2, 60.0
 """Ranks that make the calls of the catalogue, and the seconds that each may take."""
 
 INTERVAL = 15.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between lines of progress, where output goes to no terminal."""
 
 
 @click.command("reach", short_help="Record what each requirement reaches in the library.")
