@@ -40,6 +40,7 @@ def cases(ranks, op):
     ranks=2,
     weak=False,
     one_process="the emulated device confines the kernels of its own process",
+    sampled=True,
     op=COLLECTIVES,
 )
 def test_ragged(check, case):

@@ -33,8 +33,11 @@ def cases(ranks, op):
     atomics = [replace(kind, dtype="int32") for kind in kinds if kind.variant == "atomic"]
     kinds += [replace(kind, reduce=name) for kind in atomics for name in atomic_ops("int32") if name != kind.reduce]
     kinds = kinds if judged.extended() else list(dict.fromkeys(map(published, kinds)))
+    # Each member takes all tiles in the variant "atomic", and its reductions differ in the atomic alone: the first has
+    # as many tiles as other variants, the others have as few as will do.
+    members = {kind: 1 if kind.reduce != plain.reduce else ranks for kind in kinds}
     return [
-        [replace(kind, m=_rows(ranks, programs), n=columns, comm_sms=programs) for columns, programs in SHAPES]
+        [replace(kind, m=_rows(members[kind], programs), n=columns, comm_sms=programs) for columns, programs in SHAPES]
         for kind in kinds
     ]
 

@@ -148,6 +148,6 @@ def cases(ranks):
     return moved + [HostCase(REDUCED, (reduce,)) for reduce in reductions]
 
 
-@requirement("NEGATIVE-MASK-001", cases=cases, race=False)
+@requirement("NEGATIVE-MASK-001", cases=cases, race=False, sampled=True)
 def test_masked_off_heap(check, case):
     check(run_reduction if case.what == REDUCED else run, case)

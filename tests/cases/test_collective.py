@@ -72,7 +72,7 @@ def test_cases_vary() -> None:
 
     # Hypothesis also draws constants of the project's modules, so other draws come after any change of them: the rarest
     # kind is in one of 150 cases.
-    @settings(max_examples=2000, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=1000, deadline=None, database=None, derandomize=True)
     @given(collectives(4, "reduce_scatter", "int8"))
     def draw(case: CollectiveCase) -> None:
         drawn.append(case)

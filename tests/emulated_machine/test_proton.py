@@ -62,7 +62,7 @@ def test_instrumented_kernels_are_profiled(tmp_path):
     assert metrics["load"]["cycles"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_needs_a_library_of_rocm(tmp_path):
     done = profile(tmp_path, "")
     assert done.returncode != 0

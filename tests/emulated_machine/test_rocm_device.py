@@ -33,6 +33,8 @@ def test_the_rocm_device_passes_a_group_of_put(judge, variables, tmp_path):
         "-m",
         "pytest",
         "conformance/rma/test_put.py",
+        "--level",
+        "ci",
         "-k",
         "int32 and test_put",
         "-q",

@@ -1,13 +1,15 @@
 """Features of the encodings: input and output modifiers, op_sel, SDWA, DPP, constants of each operand type."""
 
 import random
+import re
 import struct
 
 import pytest
 
 from harness.emulator.faults import UnimplementedInstruction
+from harness.emulator.program import decode
 from tests.emulator.ieee import F16, F32, add, mul
-from tests.emulator.single import ALL, execute
+from tests.emulator.single import ALL, execute, listing
 
 LANES = list(range(64))
 WORDS = [random.Random(0).getrandbits(32) for _ in range(64)]
@@ -362,3 +364,29 @@ def test_dpp_on_64_bits():
 def test_dpp_refuses_what_it_does_not_know():
     with pytest.raises(UnimplementedInstruction, match="fi"):
         execute("v_mov_b32_dpp v0, v1 quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf fi:1")
+
+
+def test_an_instruction_is_built_where_it_is_executed_and_checked_before(monkeypatch):
+    """Of ten multiplications in ten registers one is built, in the lowest ones, to know that they can be."""
+    built = []
+
+    def build(op, encoding, instruction, *context):
+        built.append(instruction.operands)
+        return build_before(op, encoding, instruction, *context)
+
+    build_before = decode.build
+    monkeypatch.setattr(decode, "build", build)
+    decode._alu.cache_clear()
+    decode._check_alu.cache_clear()
+    lines = [
+        f"v_mul_f64 v[{2 * n}:{2 * n + 1}], |v[{2 * n + 2}:{2 * n + 3}]|, s[{n * 2}:{n * 2 + 1}]" for n in range(10)
+    ]
+    program = decode.decode(listing(*lines, "s_endpgm"))
+    assert built == [("v[0:1]", "|v[0:1]|", "s[0:1]")]
+    assert len(program.segments[0].steps) == 10
+
+
+@pytest.mark.parametrize("wrong", ["v[5:6]", "v6", "-v[4:5]"])
+def test_a_form_that_cannot_be_built_is_refused_in_any_registers(wrong):
+    with pytest.raises(UnimplementedInstruction, match=re.escape(repr(wrong))):
+        decode.decode(listing(f"v_mul_f64 {wrong}, v[8:9], v[10:11]", "s_endpgm"))

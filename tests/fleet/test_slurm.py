@@ -172,6 +172,7 @@ def test_a_failure_of_one_node_a_sick_node_and_a_restart_of_the_controller(fleet
     assert "the machine: it passes on another one" in answer
 
 
+@pytest.mark.nightly
 def test_a_preempted_shard_a_lost_node_and_one_that_goes_on_by_itself(fleet):
     fleet.set(*(f"hold-{node}" for node in cluster.NODES))
     job = fleet.submit()

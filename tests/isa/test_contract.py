@@ -8,7 +8,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from conformance.isa import test_contract
 from conformance.isa.catalogue import CALLS
 from conformance.isa.contract import Code, Contract, Own, broken, codes_of, contracts, flags_of, promises
 from harness import isa
@@ -450,3 +452,17 @@ def test_the_widths_that_a_library_promises_are_those_of_its_payload(change, cou
     code = Code("exchange", replace(print_, accesses=(wide, further)), protocol.read(text), text)
     lines = broken(EXCHANGE, [code], is_own=True)
     assert bool(lines) is counts and all("2 bytes wide, wanted 16" in line for line in lines)
+
+
+def test_the_code_of_each_rank_is_read_by_one(monkeypatch):
+    """Ranks 0 and 2 launched the same kernels; rank 1 another one, rank 3 one besides, and rank 4 none."""
+    launched = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], []]
+    every = torch.cat([test_contract._digest(hashes) for hashes in launched])
+
+    def gathered(mine):
+        assert (every == mine).all(1).any()
+        return every
+
+    monkeypatch.setattr(test_contract, "gathered", gathered)
+    first = [test_contract._is_first_with(hashes, rank) for rank, hashes in enumerate(launched)]
+    assert first == [True, True, False, True, True]

@@ -60,7 +60,7 @@ def without_tests(pairs: list[tuple[Mutant, Stage]], words_by_ranks: dict[int, l
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_listed_defect_selects_a_test_that_runs(words_by_ranks: dict[int, list[KeywordMatcher]]) -> None:
     assert without_tests(chosen_stages(), words_by_ranks) == []
     mutant, _ = chosen_stages()[0]

@@ -167,7 +167,7 @@ def test_a_killer_that_no_longer_exists_is_left_out(prepared):
     assert refused.verdict == matrix.ERROR and "test_gone" in refused.message, refused
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_level_has_the_whole_limit(prepared, monkeypatch):
     """The clock that the limit is read from jumps by more than half of it in each stage."""
     now = 0.0

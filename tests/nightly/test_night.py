@@ -197,7 +197,7 @@ def test_another_plan_seed_or_folder_is_refused(suite, plan, tmp_path):
     assert done.returncode == 2 and "has files and no night.json" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_unfinished_night_of_today_is_continued_without_an_output(suite, plan, tmp_path):
     done = night(suite, tmp_path, run="1")
     [folder] = (tmp_path / "out" / "nightly").iterdir()

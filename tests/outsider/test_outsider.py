@@ -70,13 +70,8 @@ def test_the_right_library_passes_where_only_releases_publish(tmp_path: Path) ->
     assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        pytest.param(bug, marks=pytest.mark.slow if bug == "wrong peer base" else pytest.mark.nightly)
-        for bug in VERDICTS
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("bug", VERDICTS)
 def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
     subset, ranks, message = VERDICTS[bug]
     done = judge(tmp_path, "tests.outsider.wrong_lib:outsider", subset, ranks=ranks, OUTSIDER_BUG=bug)

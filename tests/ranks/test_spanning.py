@@ -81,6 +81,7 @@ def test_compilation_on_one_node_extends_the_deadline_of_all(group: SpanningGrou
     assert group.compile_seconds > 2.0
 
 
+@pytest.mark.nightly
 def test_a_lost_node_is_named_and_nothing_is_left(separate_nodes: None) -> None:
     before = set(psutil.Process().children(recursive=True))
     with NodesHere(2) as nodes, SpanningGroup(2, None, {}, links=nodes.links, host=nodes.host) as started:

@@ -348,6 +348,7 @@ def test_a_script_that_is_not_the_page_s_own_is_refused(browser, small, tmp_path
     assert any("Content Security Policy" in message for message in chromium.errors(browser))
 
 
+@pytest.mark.nightly
 def test_a_huge_run_loads_and_filters_fast(browser, tmp_path):
     """Check 1,000 requirements with 100,000 cases. It loads in 0.8 s on an idle machine; the limit only rejects work
     that grows with the square of the rows, whatever else the machine does."""

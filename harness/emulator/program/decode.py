@@ -7,6 +7,7 @@ segment and counting costs one addition per segment.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -370,7 +371,51 @@ def _alu(
     accum_offset: int,
     varying: int,
 ) -> Step:
-    """Return the step of an ALU instruction, which has no state: most instructions of a kernel are in others too."""
+    """Return the step of an ALU instruction, which has no state: most instructions of a kernel are in others too.
+
+    It is built when it is first executed, since native code executes most. Here it is only known that it can be: the
+    same has been built in other registers.
+    """
+    built: Step | None = None
+
+    def step(wf: Wavefronts) -> None:
+        nonlocal built
+        if built is None:
+            built = _build_alu(mnemonic, operands, modifiers, arch, accum_offset, varying)
+        built(wf)
+
+    try:
+        elsewhere = tuple(_REGISTERS.sub(_low, text) for text in operands)
+        _check_alu(mnemonic, elsewhere, modifiers, arch, accum_offset, varying)
+    except (UnimplementedInstruction, ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        built = _build_alu(mnemonic, operands, modifiers, arch, accum_offset, varying)  # fails, and names its operands
+    return step
+
+
+_REGISTERS = re.compile(r"(?<![\w.])([vsa])(?:(\d+)|\[(\d+):(\d+)\])(?!\w)")
+
+
+def _low(match: re.Match[str]) -> str:
+    """Return the lowest registers that are aligned like those of a match."""
+    if match[2]:
+        return f"{match[1]}{int(match[2]) % 2}"
+    first, last = int(match[3]), int(match[4])
+    return f"{match[1]}[{first % 2}:{last - first + first % 2}]"
+
+
+@lru_cache(maxsize=1 << 14)
+def _check_alu(*form: Any) -> None:
+    _build_alu(*form)
+
+
+def _build_alu(
+    mnemonic: str,
+    operands: tuple[str, ...],
+    modifiers: tuple[tuple[str, str], ...],
+    arch: str,
+    accum_offset: int,
+    varying: int,
+) -> Step:
     op, encoding = find(mnemonic, arch)
     assert isinstance(op, Op)  # sanity check
     instruction = Instruction(0, 0, "", mnemonic, operands, dict(modifiers), ())

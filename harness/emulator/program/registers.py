@@ -7,6 +7,7 @@ have. Listings that were changed by hand or by ``driver.rewrite`` never passed t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,12 +66,9 @@ class Available:
 
     def check(self, instruction: Instruction, access: Access | None) -> None:
         """Raise ``ListingError`` for a register that does not exist, or for an operand with too few registers."""
-        for text in instruction.operands:
-            for kind, first, last in _named(text):
-                limit = {"v": self.vectors, "a": self.accumulators, "s": SGPRS}[kind]
-                if last >= limit or first > last:
-                    have = f"{kind}0 to {kind}{limit - 1}" if limit else f"no register {kind}0"
-                    raise self._error(instruction, f"operand {text!r}: the wavefront has {have}")
+        vectors, accumulators, scalars = _needed(instruction.operands)
+        if vectors > self.vectors or accumulators > self.accumulators or scalars > SGPRS:
+            self._refuse(instruction)
         if access is None:
             return
         self._check_offsets(instruction)
@@ -84,6 +82,14 @@ class Available:
                 raise self._error(
                     instruction, f"expected an operand of {count} {space} registers for this access, got {named}"
                 )
+
+    def _refuse(self, instruction: Instruction) -> None:
+        limits = {"v": self.vectors, "a": self.accumulators, "s": SGPRS}
+        for text in instruction.operands:
+            for kind, first, last in _named(text):
+                if last >= (limit := limits[kind]) or first > last:
+                    have = f"{kind}0 to {kind}{limit - 1}" if limit else f"no register {kind}0"
+                    raise self._error(instruction, f"operand {text!r}: the wavefront has {have}")
 
     def _check_offsets(self, instruction: Instruction) -> None:
         for name, lowest, highest in _OFFSETS[instruction.mnemonic.partition("_")[0]]:
@@ -99,6 +105,17 @@ class Available:
 
 
 @lru_cache(maxsize=1 << 16)  # most operands of a kernel are in others too
+def _needed(operands: tuple[str, ...]) -> tuple[int, int, int]:
+    """Return how many vector registers, accumulators and scalars there have to be: more than exist for a range that
+    ends before it begins."""
+    count = {"v": 0, "a": 0, "s": 0}
+    for text in operands:
+        for kind, first, last in _named(text):
+            count[kind] = max(count[kind], last + 1 if first <= last else sys.maxsize)
+    return count["v"], count["a"], count["s"]
+
+
+@lru_cache(maxsize=1 << 16)
 def _named(text: str) -> tuple[tuple[str, int, int], ...]:
     return tuple((match[1], int(match[2] or match[3]), int(match[2] or match[4])) for match in _NAMED.finditer(text))
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_collectives_and_symmetric_memory():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(

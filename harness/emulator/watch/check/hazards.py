@@ -90,6 +90,7 @@ class Site:
     needs_m0: bool = False
     hardware: str = ""
     """The hardware register of s_setreg or s_getreg."""
+    is_dot: bool = False
 
     @property
     def name(self) -> str:
@@ -121,6 +122,7 @@ def site(decoded: Decoded, reads: int, writes: int) -> Site:
         _stored(decoded),
         isinstance(access, CopyAccess) or "addtid" in name or name.startswith(("s_sendmsg", "s_movrel")),
         _hardware(instruction) if name.startswith(("s_setreg", "s_getreg")) else "",
+        name.startswith("v_dot"),
     )
 
 
@@ -136,7 +138,7 @@ def check(program: Program, sites: dict[int, Site]) -> None:
         if block.end in (JUMP, BRANCH):
             before[block.target].append(block.index)
     gfx950 = program.listing.arch == "gfx950"
-    longest = _LONGEST_OF_PRODUCTS if any(s.product or _is_dot(s) for s in sites.values()) else _LONGEST
+    longest = _LONGEST_OF_PRODUCTS if any(s.product or s.is_dot for s in sites.values()) else _LONGEST
 
     def earlier(block: int, index: int) -> Iterator[tuple[int, int]]:
         """Yield (index, wait states between) of the instructions before ``index``, over all paths."""
@@ -175,7 +177,7 @@ def _needed(first: Site, second: Site, gfx950: bool) -> int:
         needed = 5 if second.unit == "vmem" and read & ~_VECTORS else 0
         if second.unit == "valu":
             needed = max(needed, _between(first, second, read))
-        if _is_dot(first) and uses and (read | written) & _VECTORS and first.name != second.name:
+        if first.is_dot and uses and (read | written) & _VECTORS and first.name != second.name:
             needed = max(needed, 3)
         return needed
     if second.unit == "valu" and first.stored & second.writes:
@@ -197,7 +199,7 @@ def _between(first: Site, second: Site, read: int) -> int:
         if late or first.partial or second.name.startswith(("v_readlane", "v_readfirstlane")):
             needed = 1
         swaps = second.name.startswith(("v_permlane16_swap", "v_permlane32_swap"))
-        if second.dpp or swaps or (second.product is not None and not _is_dot(first)):
+        if second.dpp or swaps or (second.product is not None and not first.is_dot):
             needed = 2
     if read & ~_VECTORS:
         needed = max(needed, 2)
@@ -275,10 +277,6 @@ def _registers(text: str, decoded: Decoded) -> int:
 def _hardware(instruction: Instruction) -> str:
     match = _HARDWARE.search(instruction.text)
     return "" if match is None else match[1] or match[0]
-
-
-def _is_dot(each: Site) -> bool:
-    return each.name.startswith("v_dot")
 
 
 def _wait_states(instruction: Instruction) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from harness.emulator.program import build
 from harness.emulator.program.decode import Decoded
 from harness.emulator.watch.check import report
 from harness.emulator.watch.check import shadow as registers
-from harness.emulator.watch.check.rules import UNSIGNED, rule_of
+from harness.emulator.watch.check.rules import UNSIGNED, Rule, rule_of
 from harness.emulator.watch.check.shadow import Shadow
 from harness.emulator.wavefront import dpp
 from harness.emulator.wavefront.operands import Operand, result_key
@@ -67,21 +68,41 @@ def alu(decoded: Decoded) -> Flow:
     """Return the flow of an op of the table."""
     op, instruction = decoded.entry, decoded.instruction
     assert isinstance(op, Op)  # sanity check
-    results, sources = build._operands(op, instruction, decoded.accum_offset)
-    calls = _scalar_calls(results, sources) if op.klass == "salu" else _calls(op, decoded, results, sources)
-    rule = rule_of(op, bool(instruction.modifiers.keys() & _OUTPUT))
+    modifiers = tuple(instruction.modifiers.items())
+    flow, spread, decides = _flow(op, decoded.encoding, instruction.operands, modifiers, decoded.accum_offset)
+    return replace(flow, spread=partial(spread, instruction=instruction)) if decides else flow
+
+
+@lru_cache(maxsize=1 << 16)
+def _flow(
+    op: Op, encoding: str, operands: tuple[str, ...], modifiers: tuple[tuple[str, str], ...], accum_offset: int
+) -> tuple[Flow, Callable[..., None], bool]:
+    """Return the flow, which has no state: most instructions of a kernel are in others too. Also its ``spread``, which
+    takes the instruction as a third argument, and whether it needs it, since the flow decides which lanes are active.
+
+    The calls are made when a bit is undefined for the first time, since most instructions never do.
+    """
+    alike = Instruction(0, 0, "", op.name, operands, dict(modifiers), ())
+    results, sources = build._operands(op, alike, accum_offset)
     reads, writes = (_named(pairs) & ~_EXEC for pairs in (sources, results))
     decides = any(kind == "exec" or registers.registers(operand) & _EXEC for kind, operand in results)
     # For each result, whether its whole register is written in the active lanes.
-    whole = decoded.encoding not in ("sdwa", "dpp") and not (
-        op.packed or op.mixed or op.keeps_high or "op_sel" in instruction.modifiers
+    whole = encoding not in ("sdwa", "dpp") and not (
+        op.packed or op.mixed or op.keeps_high or "op_sel" in alike.modifiers
     )
+    made: tuple[list[_Call], Rule] | None = None
 
-    def spread(wf: Wavefronts, shadow: Shadow) -> None:
+    def spread(wf: Wavefronts, shadow: Shadow, instruction: Instruction = alike) -> None:
+        nonlocal made
         defined = not shadow.dirty & reads
         if defined and whole:
             shadow.define_all(wf, writes)
             return
+        if made is None:
+            scalar = op.klass == "salu"
+            calls = _scalar_calls(results, sources) if scalar else _calls(op, encoding, alike, results, sources)
+            made = calls, rule_of(op, bool(alike.modifiers.keys() & _OUTPUT))
+        calls, rule = made
         bits = shadow.aligned(wf)
         outcomes: list[list[np.ndarray] | None] = []
         for call in calls:
@@ -104,9 +125,10 @@ def alu(decoded: Decoded) -> Flow:
         shadow.settle(writes)
 
     # A lane move reads other lanes, which may be inactive.
-    moved = registers.EVERY_VECTOR & reads if decoded.encoding == "dpp" else 0
-    keeps = 0 if whole or _fills(decoded, op) else writes
-    return Flow(reads, writes, spread, moved, keeps, high=None if keeps or moved else _high(op, results, sources))
+    moved = registers.EVERY_VECTOR & reads if encoding == "dpp" else 0
+    keeps = 0 if whole or _fills(op, encoding, alike.modifiers) else writes
+    flow = Flow(reads, writes, spread, moved, keeps, high=None if keeps or moved else _high(op, results, sources))
+    return flow, spread, decides
 
 
 def _high(op: Op, results: Pairs, sources: Pairs) -> tuple[int, int] | None:
@@ -123,12 +145,11 @@ def _high(op: Op, results: Pairs, sources: Pairs) -> tuple[int, int] | None:
     return term.register + 1, _named(results) & ~low
 
 
-def _fills(decoded: Decoded, op: Op) -> bool:
+def _fills(op: Op, encoding: str, modifiers: dict[str, str]) -> bool:
     """Return whether an instruction that is not written in one piece writes its whole result in the active lanes."""
-    modifiers = decoded.instruction.modifiers
-    if decoded.encoding == "sdwa":
+    if encoding == "sdwa":
         return modifiers.get("dst_unused", "UNUSED_PAD") != "UNUSED_PRESERVE" or modifiers.get("dst_sel") == "DWORD"
-    if decoded.encoding == "dpp":
+    if encoding == "dpp":
         move = dpp.control(modifiers)
         return bool(move.enabled.all()) and move.zero_invalid and not op.keeps_high
     return op.packed or (op.mixed and op.results == ("f32",))
@@ -205,8 +226,8 @@ def _unsigned(get: Getter) -> Getter:
 # -- vector instructions: as ``build`` makes them ----------------------------------------------------------------------
 
 
-def _calls(op: Op, decoded: Decoded, results: Pairs, sources: Pairs) -> list[_Call]:
-    instruction, encoding, modifiers = decoded.instruction, decoded.encoding, decoded.instruction.modifiers
+def _calls(op: Op, encoding: str, instruction: Instruction, results: Pairs, sources: Pairs) -> list[_Call]:
+    modifiers = instruction.modifiers
     if op.packed:
         return _packed(instruction, results, sources)
     if encoding == "sdwa":

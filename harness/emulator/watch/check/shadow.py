@@ -11,6 +11,8 @@ none of them costs two comparisons.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from harness.emulator.execution.launch import Chunk
@@ -47,8 +49,13 @@ def registers(operand: Operand | None) -> int:
 
 def touched(instruction: Instruction, accum_offset: int) -> int:
     """Return all registers that an instruction names."""
+    return _touched(instruction.operands, accum_offset)
+
+
+@lru_cache(maxsize=1 << 16)
+def _touched(listed: tuple[str, ...], accum_offset: int) -> int:
     names = 0
-    for text in instruction.operands:
+    for text in listed:
         try:
             names |= registers(operands.parse(text, accum_offset))
         except UnimplementedInstruction:
