@@ -107,6 +107,10 @@ def list_(kinds: Sequence[str], only: Sequence[str]) -> int:
     "--further-tests", default=FURTHER_TESTS, show_default=True,
     help="Files and folders of tests whose calls judge those kernels too, where they launch them.",
 )  # fmt: skip
+@click.option(
+    "--ranks", type=click.IntRange(min=2), default=2, show_default=True,
+    help="Ranks whose calls judge the binary mutants. Two members never compete with a third one for a lock.",
+)  # fmt: skip
 @click.option("--tests-like", default="", help="Of --tests, only those that pytest's -k selects.")
 @click.option(
     "--output", type=PATH, default=Path("out", "mutants"), show_default=True, help="Directory of the results."
@@ -172,6 +176,7 @@ class _Run:
                 targets=self._options["tests"].split(),
                 chosen=self._options["tests_like"],
                 further=self._options["further_tests"].split(),
+                ranks=self._options["ranks"],
                 sample=self._options["sample"],
                 seed=self._options["seed"],
                 only=self._only,
@@ -296,7 +301,8 @@ class _Run:
 
     def _earlier_or_new(self) -> Matrix:
         """Return the matrix in the folder if it is of the same sources and settings, else a new one."""
-        settings = {name: self._options[name] for name in ("seed", "deadline", "thorough")}
+        names = ("seed", "deadline", "thorough", *(["ranks"] if BINARY in self._options["kinds"] else []))
+        settings = {name: self._options[name] for name in names}
         new = Matrix(settings, _environment(), sources=matrix.current_sources())
         path = self._folder / FILE
         if path.is_file():

@@ -21,7 +21,7 @@ from mutants.matrix import Result, result_of
 from mutants.mutant import BINARY, Mutant
 
 PLAN, RESULTS, LOG = "plan.json", "results.jsonl", "binary.log"
-RANKS, LEVEL = 2, "gate"
+LEVEL = "gate"
 """Of the run whose calls are repeated: those that certify the library, on fewer ranks."""
 
 
@@ -31,6 +31,7 @@ def run_binary(
     targets: Sequence[str],
     chosen: str,
     further: Sequence[str],
+    ranks: int,
     sample: int | None,
     seed: int,
     only: Sequence[str],
@@ -42,9 +43,9 @@ def run_binary(
 ) -> None:
     """Make the mutants of the kernels that the tests ``targets`` launch, run them, and pass each result to ``take``.
 
-    ``chosen``: for pytest's -k. ``further``: tests whose calls judge these kernels too. ``known``: ids that are not run
-    again. ``count`` gets the number and the ids of all mutants. The logs are kept in ``output``. Raises UsageError if
-    the tests do not pass without a mutant.
+    ``chosen``: for pytest's -k. ``further``: tests whose calls judge these kernels too. ``ranks``: of the run whose
+    calls are repeated. ``known``: ids that are not run again. ``count`` gets the number and the ids of all mutants. The
+    logs are kept in ``output``. Raises UsageError if the tests do not pass without a mutant.
     """
     folder = Path(tempfile.mkdtemp(prefix="iris-harness-binary-"))
     try:
@@ -53,7 +54,7 @@ def run_binary(
         recorded = {}
         for name, tests, more in (("calls", targets, like), ("further", further, [])):
             recorded[name] = str(folder / f"{name}.jsonl")
-            _record(tests, more, Path(recorded[name]), output / f"recording-{name}.log", deadline, stop)
+            _record(tests, more, ranks, Path(recorded[name]), output / f"recording-{name}.log", deadline, stop)
             if stop.signal is not None:
                 return
         request = {**recorded, "results": str(results), "sample": sample, "seed": seed, "only": only}
@@ -70,13 +71,13 @@ def run_binary(
 
 
 def _record(
-    targets: Sequence[str], options: Sequence[str], calls: Path, log: Path, deadline: float, stop: Stop
+    targets: Sequence[str], options: Sequence[str], ranks: int, calls: Path, log: Path, deadline: float, stop: Stop
 ) -> None:  # fmt: skip
     """Run tests, and write their calls on the ranks to ``calls``. UsageError if they do not pass."""
     calls.touch()
     if not targets:
         return
-    of_run = ["--ranks", str(RANKS), "--level", LEVEL, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
+    of_run = ["--ranks", str(ranks), "--level", LEVEL, "--seed", "0", "--deadline", f"{deadline:g}", "-q"]
     recording = ["-p", recorder.__name__, "--record-calls", str(calls)]
     evidence = ["--evidence", str(calls.with_suffix(".evidence.jsonl"))]
     status = _wait(pytest_command(targets, *of_run, *options, *recording, *evidence), log, stop, lambda: None)
