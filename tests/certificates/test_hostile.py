@@ -61,7 +61,7 @@ def variants(certificate):
         yield members | {archive.STATEMENT: envelope.pack(envelope.sealed(payload, None))}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_any_value_at_any_place(signer, certificate, monkeypatch, tmp_path):
     for module in ("certificates.verification", "harness.evidence.suite"):
         monkeypatch.setattr(f"{module}.sources_of", lambda package: None)  # it takes longer than all the rest

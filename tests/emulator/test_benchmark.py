@@ -25,6 +25,7 @@ def test_every_benchmark_computes_the_right_result(capsys):
         assert measured["ratio_to_floor"] == pytest.approx(measured["ms"] / measured["floor_ms"])
 
 
+@pytest.mark.nightly
 def test_the_modes_of_a_benchmark_are_compared(capsys):
     assert main(["--modes", "--repeat", "1", "--json", "--only", "small-put"]) == 0
     taken = json.loads(capsys.readouterr().out)["small-put"]

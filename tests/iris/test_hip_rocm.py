@@ -111,7 +111,7 @@ assert descriptors() == before
 """
 
 
-@pytest.fixture(params=["since 7.1", "before 7.1"])
+@pytest.fixture(params=["since 7.1", pytest.param("before 7.1", marks=pytest.mark.nightly)])
 def run(request, tmp_path):
     new = request.param == "since 7.1"
     target = tmp_path / "libamdhip64.so"

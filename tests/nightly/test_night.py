@@ -180,7 +180,7 @@ def test_what_changed_is_reported_against_the_nights_before(suite, plan, tmp_pat
         assert [entry.group for entry in changes(history).failed] == [ADD_GROUP]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_plan_seed_or_folder_is_refused(suite, plan, tmp_path):
     interrupted(suite, tmp_path, signal.SIGTERM)
     for change, words, message in (
