@@ -1,5 +1,5 @@
 # make certify       certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10 or newer, no GPU
-# make test          run the tests that are not marked slow or nightly, then the conformance suite on two ranks
+# make test          run the tests that are not marked slow or nightly, then the conformance suite on two ranks, judged apart as certify does
 # make test-ci       add the tests marked slow, and world sizes 1 and 4; CI runs this
 # make test-nightly  run every test, and the suite with random cases, also in the modes race and weak
 # make check         run the linter, the formatter's check and the type checker
@@ -32,7 +32,7 @@ COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not slow and not nightly"
-	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS)
+	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS) --judge apart
 
 test-ci: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
@@ -41,6 +41,7 @@ test-ci: $(VENV)/.installed-dev
 test-nightly: $(VENV)/.installed-dev
 	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT)
 	$(PYTEST) conformance --level dev --ranks 4,1,2,8 -n $(GROUPS)
+	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS) --judge apart
 	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode race
 	$(PYTEST) $(COMMUNICATE) --level ci --emulator-mode weak
 

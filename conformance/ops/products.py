@@ -196,11 +196,12 @@ def invoke(case: FusedCase, product: Product, settings: Any, workspace: Any, ops
     )
 
 
-def config(env: Env, case: FusedCase) -> Any:
-    """Return the case's FusedConfig."""
+def config(env: Env, case: FusedCase, **further: Any) -> Any:
+    """Return the case's FusedConfig; ``further``: fields that a case has not."""
     return env.under_test.module.ops.FusedConfig(
         block_size_m=case.block_m, block_size_n=case.block_n, block_size_k=case.block_k, group_size_m=case.group_m,
         num_sms=case.sms, num_xcds=case.xcds, chunk_size=2, allow_tf32=case.tf32, all_reduce_variant=case.variant,
+        **further,
     )  # fmt: skip
 
 

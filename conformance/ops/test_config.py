@@ -89,8 +89,7 @@ def run_modifiers(env, case):
     given = {f"cache_modifier_{name}": modifier if name == matrix else "" for name in ("a", "b")}
     env.settle()
     with env.acting():
-        settings = dataclasses.replace(config(env, shape), **given)
-        invoke(shape, product, settings, None, env.iris.ops)
+        invoke(shape, product, config(env, shape, **given), None, env.iris.ops)
     env.settle()
     mine = owned(env, shape)
     findings.same("the owned elements of C", product.tensors["c"].cpu()[mine], wanted[mine])
