@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -346,9 +346,8 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
         if isinstance(entry, Builder):
             built = entry.build(instruction, context)
         else:
-            built = _alu(
-                instruction.mnemonic, instruction.operands, tuple(instruction.modifiers.items()), *context.target
-            )
+            modifiers = tuple(instruction.modifiers.items())
+            built = _alu(_Form(instruction.mnemonic, instruction.operands, modifiers, *context.target))
     except UnimplementedInstruction as error:
         raise _unimplemented(instruction, listing, str(error)) from error
     except ListingError:
@@ -362,15 +361,19 @@ def _decode(instruction: Instruction, context: Context, listing: Listing) -> Dec
     return Decoded(instruction, entry, encoding, step, access, context.accum_offset)
 
 
+class _Form(NamedTuple):
+    """Everything that the step of an ALU instruction depends on."""
+
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: tuple[tuple[str, str], ...]
+    arch: str
+    accum_offset: int
+    varying: int
+
+
 @lru_cache(maxsize=1 << 16)
-def _alu(
-    mnemonic: str,
-    operands: tuple[str, ...],
-    modifiers: tuple[tuple[str, str], ...],
-    arch: str,
-    accum_offset: int,
-    varying: int,
-) -> Step:
+def _alu(form: _Form) -> Step:
     """Return the step of an ALU instruction, which has no state: most instructions of a kernel are in others too.
 
     It is built when it is first executed, since native code executes most. Here it is only known that it can be: the
@@ -381,14 +384,13 @@ def _alu(
     def step(wf: Wavefronts) -> None:
         nonlocal built
         if built is None:
-            built = _build_alu(mnemonic, operands, modifiers, arch, accum_offset, varying)
+            built = _build_alu(form)
         built(wf)
 
     try:
-        elsewhere = tuple(_REGISTERS.sub(_low, text) for text in operands)
-        _check_alu(mnemonic, elsewhere, modifiers, arch, accum_offset, varying)
+        _check_alu(form._replace(operands=tuple(_REGISTERS.sub(_low, text) for text in form.operands)))
     except (UnimplementedInstruction, ValueError, TypeError, LookupError, AttributeError, OverflowError):
-        built = _build_alu(mnemonic, operands, modifiers, arch, accum_offset, varying)  # fails, and names its operands
+        built = _build_alu(form)  # fails, and names its operands
     return step
 
 
@@ -403,23 +405,14 @@ def _low(match: re.Match[str]) -> str:
     return f"{match[1]}[{first % 2}:{last - first + first % 2}]"
 
 
-@lru_cache(maxsize=1 << 14)
-def _check_alu(*form: Any) -> None:
-    _build_alu(*form)
-
-
-def _build_alu(
-    mnemonic: str,
-    operands: tuple[str, ...],
-    modifiers: tuple[tuple[str, str], ...],
-    arch: str,
-    accum_offset: int,
-    varying: int,
-) -> Step:
-    op, encoding = find(mnemonic, arch)
+def _build_alu(form: _Form) -> Step:
+    op, encoding = find(form.mnemonic, form.arch)
     assert isinstance(op, Op)  # sanity check
-    instruction = Instruction(0, 0, "", mnemonic, operands, dict(modifiers), ())
-    return build(op, encoding, instruction, accum_offset, varying)
+    instruction = Instruction(0, 0, "", form.mnemonic, form.operands, dict(form.modifiers), ())
+    return build(op, encoding, instruction, form.accum_offset, form.varying)
+
+
+_check_alu = lru_cache(maxsize=1 << 14)(_build_alu)
 
 
 def varying(listing: Listing) -> int:
