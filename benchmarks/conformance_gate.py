@@ -7,7 +7,8 @@ Each side has a kernel cache of its own, empty for its cold pass; its warm pass 
 cold one filled. The base is unpacked with ``git archive`` into a temporary folder and runs with this interpreter and
 its packages; on a machine without the repository's history, ``--base`` names a folder with its files. A pass that takes
 longer than ``--limit`` seconds is stopped, and its rates are those of the cases until then: so compare ``cases_per_s``
-of two passes that were stopped. Prints one line of JSON per pass, then the ratios, working tree to base.
+of two passes that were stopped. The warm pass after a stopped one is stopped too, once it has executed as many cases:
+what comes then is not in the cache. Prints one line of JSON per pass, then the ratios, working tree to base.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ def main() -> None:
             sides.insert(0, ("base", base, arguments.base_groups))
         figures: dict[tuple[str, str], dict[str, Any]] = {}
         for side, root, groups in sides:
+            enough = None
             for temperature in ("cold", "warm"):
-                result = _pass(root, folder / side, temperature, groups, arguments)
+                result = _pass(root, folder / side, temperature, groups, arguments, enough)
+                enough = None if result["complete"] else result["cases"]
                 figures[side, temperature] = result
                 conditions = {
                     "side": side,
@@ -90,8 +93,13 @@ def _unpacked(revision: str, folder: Path) -> Path:
     return folder
 
 
-def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run the suite of the tree at ``root`` once and return its figures. ``folder``: the side's caches and evidence."""
+def _pass(
+    root: Path, folder: Path, temperature: str, groups: int, arguments: argparse.Namespace, enough: int | None
+) -> dict[str, Any]:
+    """Run the suite of the tree at ``root`` once and return its figures.
+
+    ``folder``: the side's caches and evidence. ``enough``: the number of cases after which the run is stopped.
+    """
     results = folder / temperature
     results.mkdir(parents=True)
     environment = os.environ | {
@@ -114,10 +122,13 @@ def _pass(root: Path, folder: Path, temperature: str, groups: int, arguments: ar
         run = subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+        status: int | None = None
         try:
-            status: int | None = run.wait(arguments.limit)
-        except subprocess.TimeoutExpired:
-            status = None
+            while time.monotonic() < started + arguments.limit and status is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = run.wait(1)
+                if enough is not None and _written(results) >= enough:
+                    break
         finally:
             seconds = time.monotonic() - started
             _end(run)
@@ -156,6 +167,11 @@ def _figures(results: Path, seconds: float) -> dict[str, Any]:
         "compile_seconds": round(sum(case["timing"].get("compile_seconds", 0.0) for case in cases), 1),
         "median_case_ms": round(1000 * statistics.median(warm), 1) if warm else 0,
     }
+
+
+def _written(results: Path) -> int:
+    """Return how many cases the evidence of a run has so far, at most."""
+    return sum(file.read_bytes().count(b'"record":"case"') for file in results.rglob("*.jsonl"))
 
 
 def _cases(results: Path) -> Iterator[dict[str, Any]]:

@@ -48,7 +48,7 @@ class Emulated:
     name = EmulatedKind.name
     lanes = EmulatedKind.lanes
     backend = "gloo"
-    modules: tuple[str, ...] = ("harness.emulator", "harness.emulator.native.memory:prepare_numba")
+    modules: tuple[str, ...] = ("harness.emulator", "harness.emulator.driver.ahead:load_compiled")
 
     def __init__(self, kind: Kind, arch: str, mode: str = "fast") -> None:
         """Make the device; ``mode``: a text for ``parse_mode``."""

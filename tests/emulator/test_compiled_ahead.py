@@ -16,7 +16,7 @@ from triton import knobs
 import harness.emulator
 from harness import locks
 from harness.emulator.driver import ahead
-from harness.emulator.native import memory
+from harness.emulator.native import compilation
 from harness.errors import HarnessError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -30,22 +30,22 @@ def test_every_module_with_functions_is_listed():
     compiling = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
-        if re.search(r"native\.(compile_now|entry)\(", path.read_text())
+        if re.search(r"compilation\.(compile_now|entry)\(", path.read_text())
     }
     assert compiling - listed == ELSEWHERE
-    assert all(ahead.compilations(name) for name in ahead.MODULES), "a module without a function to compile"
+    assert all(ahead.units(name) for name in ahead.MODULES), "a module without a function to compile"
     native = {path.stem for path in (ROOT / "native").glob("*.py")} - {"__init__"}
     unlisted = {f"harness.emulator.native.{stem}" for stem in native} - set(ahead.MODULES)
-    assert not [name for name in unlisted if ahead.compilations(name)]
+    assert not [name for name in unlisted if ahead.units(name)]
 
 
 class Numba:
     """A function that takes no time to compile."""
 
-    stats = SimpleNamespace(cache_misses=0)
-
-    def __init__(self, module: str) -> None:
-        self.py_func = SimpleNamespace(__module__=module)
+    def __init__(self, module: str, folder: Path, source: str = __file__) -> None:
+        code = SimpleNamespace(co_filename=source)
+        self.py_func = SimpleNamespace(__module__=module, __name__="f", __qualname__="f", __code__=code)
+        self.stats = SimpleNamespace(cache_misses=0, cache_path=str(folder))
         self.signatures: list[object] = []
 
     def compile(self, signature: object) -> None:
@@ -57,17 +57,58 @@ class Numba:
 
 def test_a_module_is_compiled_while_another_one_is(tmp_path, monkeypatch):
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
-    monkeypatch.setattr(memory, "LOCK_LIMIT", 0.2)
-    held = locks.FileLock(locks.in_cache(tmp_path, "one.lock"))
-    assert held.take()
-    try:
-        other = Numba("other")
-        memory.compile_now({other: ()})
+    monkeypatch.setattr(compilation, "LOCK_LIMIT", 0.2)
+    with locks.held(locks.in_cache(tmp_path, "one.lock"), 1.0, "this test"):
+        other = Numba("other", tmp_path)
+        compilation.compile_now({other: ()})
         assert other.signatures == [()]
         with pytest.raises(HarnessError, match=r"numba's compilation .*one\.lock was not free"):
-            memory.compile_now({Numba("one"): ()})
-    finally:
-        held.release()
+            compilation.compile_now({Numba("one", tmp_path): ()})
+
+
+def test_what_is_on_disk_is_loaded_while_its_module_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(compilation, "LOCK_LIMIT", 0.2)
+    source = tmp_path / "source.py"
+    source.touch()
+
+    def function() -> Numba:
+        return Numba("one", tmp_path, str(source))
+
+    assert not compilation.is_compiled(function())
+    compilation.compile_now({function(): ()})
+    assert compilation.is_compiled(function())
+    with locks.held(locks.in_cache(tmp_path, "one.lock"), 1.0, "this test"):
+        compilation.compile_now({function(): ()})
+        source.write_text("changed")
+        assert not compilation.is_compiled(function())
+        with pytest.raises(HarnessError, match=r"one\.lock was not free"):
+            compilation.compile_now({function(): ()})
+
+
+def test_a_compilation_that_fails_leaves_no_marker(tmp_path, monkeypatch):
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
+    function = Numba("one", tmp_path)
+    function.compile = lambda signature: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        compilation.compile_now({function: ()})
+    assert not compilation.is_compiled(function)
+
+
+def test_only_what_is_on_disk_is_loaded_before_a_fork(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def run(code: str) -> str:
+        begin = "from harness.emulator.driver import ahead; from harness.emulator.native import banks, flows, scalar\n"
+        command = [sys.executable, "-c", begin + code]
+        done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=True)
+        assert "compiling its functions" not in done.stderr or "compile_module" in code
+        return done.stdout
+
+    run("[ahead.compile_module(module.__name__) for module in (banks, scalar)]")
+    loaded = "[module.__name__ for module in (banks, flows, scalar) if all(f.signatures for f in module._SIGNATURES)]"
+    names = run(f"ahead.load_compiled(); print(*{loaded})").split()
+    assert names == ["harness.emulator.native.banks", "harness.emulator.native.scalar"]
 
 
 @pytest.mark.nightly

@@ -1,7 +1,8 @@
-"""All functions of the emulator compiled before anybody needs them, on several cores: ``iris-harness cache compile``.
+"""All functions of the emulator before anybody needs them: compiled on several cores (``iris-harness cache compile``),
+or loaded by the process that ranks are forked from.
 
 numba compiles a function on one core, and all processes that need it wait. It keeps the code on disk, so this is work
-of once per installation and processor: about three minutes of one core.
+of once per installation and processor: about three minutes of one core. To load all of it takes most of a second.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import importlib
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from harness.emulator.native import memory
+from harness.emulator.native import compilation
 from harness.emulator.native.execute import Function
 
 _NATIVE = (
@@ -26,7 +29,16 @@ MODULES = (
 )
 """The modules with functions to compile, the slowest first, so that the processes end at about the same time."""
 
-_ENTRIES = ("runner", "survey")
+_ENTRIES = {"runner": "_run", "survey": "_survey"}
+"""Functions of modules that return another one, compiled."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What numba compiles at once: its first function, and the call that compiles or loads all of them."""
+
+    first: Any
+    prepare: Callable[[], object]
 
 
 def compile_all(processes: int, note: Callable[[int], None], begin: Callable[[], None]) -> None:
@@ -34,7 +46,7 @@ def compile_all(processes: int, note: Callable[[int], None], begin: Callable[[],
 
     ``note(count)`` is called each time that the functions of another module are compiled; each process first calls
     ``begin()``. Other processes that need one of the functions wait for it, and the other way round, see
-    ``memory.compiling_alone``. An exception, such as KeyboardInterrupt, ends the processes at once.
+    ``native.compilation``. An exception, such as KeyboardInterrupt, ends the processes at once.
     """
     context = multiprocessing.get_context("spawn")  # the caller may have threads
     with ProcessPoolExecutor(processes, mp_context=context, initializer=begin) as pool:
@@ -49,18 +61,31 @@ def compile_all(processes: int, note: Callable[[int], None], begin: Callable[[],
             raise
 
 
+def load_compiled() -> None:
+    """Load everything that is on disk; the forks of this process have it. What is not, they compile when they need
+    it."""
+    compilation.prepare_numba()
+    for name in MODULES:
+        for unit in units(name):
+            if compilation.is_compiled(unit.first):
+                unit.prepare()
+
+
 def compile_module(name: str) -> None:
     """Compile the functions of one of ``MODULES`` in this process, or load them from numba's cache."""
-    for compile_one in compilations(name):
-        compile_one()
+    for unit in units(name):
+        unit.prepare()
 
 
-def compilations(name: str) -> list[Callable[[], object]]:
-    """Return a call for each part of a module that numba compiles by itself."""
+def units(name: str) -> list[Unit]:
+    """Return the units of a module."""
     module = importlib.import_module(name)
-    calls: list[Callable[[], object]] = []
+    found: list[Unit] = []
     if signatures := getattr(module, "_SIGNATURES", None):
-        calls.append(partial(memory.compile_now, signatures))
+        found.append(Unit(next(iter(signatures)), partial(compilation.compile_now, signatures)))
     functions = [each for each in vars(module).values() if isinstance(each, Function)]
-    calls += [partial(getattr, each, "address") for each in functions if each.python.__module__ == name]
-    return calls + [getattr(module, entry) for entry in _ENTRIES if hasattr(module, entry)]
+    found += [
+        Unit(each.python, partial(getattr, each, "address")) for each in functions if each.python.__module__ == name
+    ]
+    entries = [(entry, function) for entry, function in _ENTRIES.items() if hasattr(module, entry)]
+    return found + [Unit(getattr(module, function), getattr(module, entry)) for entry, function in entries]

@@ -72,7 +72,7 @@ class Launcher:
     """Places a kernel's arguments and runs it; Triton creates one per compiled kernel."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        native.compile_once()
+        native.prepare()
         self.hash: str = metadata.hash
         self.num_warps: int = metadata.num_warps
         self.lds_bytes: int = metadata.shared

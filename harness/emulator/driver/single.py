@@ -22,8 +22,7 @@ from harness.emulator.driver.schedule import QUANTUM
 from harness.emulator.driver.translated import ITERATIONS
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
-from harness.emulator.native import execute
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation, execute
 from harness.emulator.native.raw import call, get64
 from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p
@@ -59,7 +58,7 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {_execute: (types.int64, types.int64, 
 @cache
 def _prepare() -> None:
     """Compile the function above, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)
 
 
 class Stretch:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.memory import _address, _inline, _jit, find_allocation
 from harness.emulator.native.words import cas32, cas64, load32, load64, swap32, swap64
@@ -191,4 +192,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation
 from harness.emulator.native.memory import _jit
 
 
@@ -36,7 +36,7 @@ def bank_conflicts(addresses: np.ndarray, mask: np.ndarray, size: int, arch: str
     two-address instruction is two accesses. ``stores``: writes and atomics.
     """
     banks, lanes = passes(size, arch, stores)
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)
     words = max(1, size // 4)
     return int(_extra(np.ascontiguousarray(addresses), np.ascontiguousarray(mask), words, banks, lanes))
 

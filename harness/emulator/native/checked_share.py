@@ -20,8 +20,7 @@ import numba
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
-from harness.emulator.native import record
+from harness.emulator.native import compilation, record
 from harness.emulator.native.checked import (
     ACCESSES,
     ATOMIC,
@@ -391,4 +390,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {expand_records: (_I, _I, _I)}
 
 def prepare() -> None:
     """Compile the function that Python calls, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

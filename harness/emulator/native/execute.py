@@ -19,10 +19,9 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import cfunc, njit, types
+from numba import njit
 
-from harness.emulator.native import memory as native
-from harness.emulator.native import record
+from harness.emulator.native import compilation, record
 from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, pointer, put32, put64
 from harness.emulator.native.raw import cycles as cycles_now
 
@@ -70,10 +69,7 @@ class Function:
     @property
     def address(self) -> int:
         if self._compiled is None:
-            with native.compiling_alone(self.python.__module__):
-                self._compiled = cfunc(types.int64(types.int64, types.int64), cache=True, nopython=True)(self.python)
-                if not self._compiled.cache_hits:
-                    native._report_progress()
+            self._compiled = compilation.compile_pointer(self.python)
         address: int = self._compiled.address
         return address
 
@@ -295,5 +291,5 @@ def cycles_per_second() -> float:
 
 @cache
 def runner() -> Callable[[int], int]:
-    """Return ``_run`` as ``native.entry`` does."""
-    return native.entry(_run)
+    """Return ``_run`` as ``compilation.entry`` does."""
+    return compilation.entry(_run)

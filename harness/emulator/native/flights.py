@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import caches, queues, spans
+from harness.emulator.native import caches, compilation, queues, spans
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.atomics import _fold32, _fold64
@@ -572,4 +572,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {run: (_I,) * 6}
 
 def prepare() -> None:
     """Compile ``run``, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
-from harness.emulator.native import traced
+from harness.emulator.native import compilation, traced
 from harness.emulator.native.raw import bit_count, get64, put64, words32, words64
 
 _helper = njit(nogil=True)
@@ -316,4 +315,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {rehash: (_I, _I, _I, _I)}
 
 def prepare() -> None:
     """Compile the function that Python calls, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation
 
 
 def _fma_of(kind: Any, llvm_type: ir.Type) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
             return fused
     function, signature = _COMPILED[dtype]
     if not function.signatures:
-        native.compile_now({function: signature})
+        compilation.compile_now({function: signature})
     shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
     values: np.ndarray = np.empty((4, *shape), dtype)
     for row, source in zip(values, (a, b, c), strict=False):

@@ -13,8 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from harness.emulator.native import execute, issuing, race_order, race_state, record
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation, execute, issuing, race_order, race_state, record
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.raw import bit_count, call, get64, move, put64
 from harness.emulator.native.weak_state import add, ask, helper, pick
@@ -422,5 +421,5 @@ def _run(s: int) -> int:
 
 @cache
 def runner() -> Callable[[int], int]:
-    """Return ``_run`` as ``native.entry`` does."""
-    return native.entry(_run)
+    """Return ``_run`` as ``compilation.entry`` does."""
+    return compilation.entry(_run)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.atomics import _fold32, _fold64
 from harness.emulator.native.memory import SWAP, _inline, _jit, find_allocation
@@ -249,4 +250,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them; a process that never uses the data share skips this."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

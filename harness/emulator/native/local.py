@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
-from harness.emulator.native import record
+from harness.emulator.native import compilation, record
 from harness.emulator.native.raw import copy, get64, put32
 from harness.emulator.native.words import peek32
 
@@ -57,4 +56,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {take: (_I,) * 4, give: (_I,) * 6}
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

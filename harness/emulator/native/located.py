@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
 
+from harness.emulator.native import compilation, record
 from harness.emulator.native import memory as native
-from harness.emulator.native import record
 from harness.emulator.native.raw import get64, pointer
 
 # Called by compiled functions only.
@@ -111,4 +111,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile ``locate``, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

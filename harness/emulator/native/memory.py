@@ -8,25 +8,17 @@ consistent, so they are atomic across rank processes that map the same memory. E
 
 Shapes: ``v`` uint32[pairs, W, 64, 2], ``s`` uint32[W, 128], ``mask`` bool[W, 64]; ``starts``, ``ends``, ``peer``
 describe the sorted allocations (``peer`` is 1 where another rank's memory is mapped); ``counts`` int64[2] counts active
-lanes by local and peer. ``compile_once`` compiles them all, and numba keeps them in its cache on disk.
+lanes by local and peer. ``prepare`` compiles them all, and numba keeps them in its cache on disk.
 """
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
-from numba.core.registry import cpu_target
-from triton import knobs
+from numba import njit, types
 
-from harness import locks
-from harness.compiling import compiling
+from harness.emulator.native import compilation
 from harness.emulator.native.words import load8, load16, load32, load64, store8, store16, store32, store64
 
 # Forms of an address.
@@ -410,79 +402,6 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 }
 
 
-LOCK_LIMIT = 240.0
-"""Seconds that a process waits for another one's compilation, which takes about 4, and tens of seconds under load."""
-
-_compiled = 0
-"""Functions that this process compiled, instead of loading them from numba's cache."""
-
-
-def _report_progress() -> None:
-    """Write to stderr, once per process, that the first launch on a machine compiles; on a terminal, also how far."""
-    global _compiled
-    _compiled += 1
-    if _compiled == 1:
-        print(
-            "emulated device: compiling its functions for this processor, once per installation: up to a minute or two",
-            file=sys.stderr,
-            flush=True,
-        )
-    elif sys.stderr.isatty():
-        print(f"\remulated device: {_compiled} functions compiled ", end="", file=sys.stderr, flush=True)
-
-
-def prepare_numba() -> None:
-    """Have numba register what it can compile, which each process does at its first compilation or load, for 0.2 s.
-
-    The forks of this process find it done.
-    """
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
-
-
-def compile_once() -> None:
-    """Compile every function of this module."""
-    compile_now(_SIGNATURES)
-
-
-@contextlib.contextmanager
-def compiling_alone(module: str) -> Iterator[None]:
-    """Hold the lock under which one process compiles a module's functions with numba; the block is reported as
-    compilation time.
-
-    The lock is in Triton's cache folder: rank groups that start together share that folder, and need the same functions
-    at once. Functions of other modules can be compiled meanwhile.
-    """
-    with compiling():
-        lock = locks.in_cache(Path(knobs.cache.dir), f"{module}.lock")
-        with locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"):
-            yield
-
-
-def entry(function: Callable[..., int]) -> Callable[..., int]:
-    """Return a function of int64 that gives one, compiled or loaded from numba's cache. A call of it releases Python's
-    lock."""
-    count = len(inspect.signature(function).parameters)
-    with compiling_alone(function.__module__):
-        compiled = cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function)
-        if not compiled.cache_hits:
-            _report_progress()
-    called: Callable[..., int] = compiled.ctypes
-    return called
-
-
-def compile_now(signatures: dict[Any, tuple[Any, ...]]) -> None:
-    """Compile functions, or load them from numba's cache; one of several processes compiles and the others wait.
-
-    Takes about 4 s for this module the first time on a machine, 0.2 s afterwards. Reported as compilation time, see
-    ``harness.compiling``. Raises HarnessError, which names the other process, if the wait takes longer than LOCK_LIMIT.
-    """
-    if all(function.signatures for function in signatures):
-        return
-    with compiling_alone(next(iter(signatures)).py_func.__module__):
-        for function, signature in signatures.items():
-            function.compile(signature)
-            if function.stats.cache_misses:
-                _report_progress()
-            # Not at the first call: each rank would compile for itself, in the middle of a case with a deadline.
-            function.disable_compile()
+def prepare() -> None:
+    """Compile every function of this module, or load it from the cache."""
+    compilation.compile_now(_SIGNATURES)

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation
 from harness.emulator.native.fused import fma32, fma64
 
 # Meaning of the patterns with the largest exponent: numbers, infinities and NaNs, one NaN (all ones), or NaN 0x80.
@@ -370,4 +370,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them; a process that multiplies no matrices skips this."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

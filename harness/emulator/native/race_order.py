@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation, record
 from harness.emulator.native import race_state as st
-from harness.emulator.native import record
 from harness.emulator.native.raw import clear, copy, get64, put64
 from harness.emulator.native.weak_state import add, allocate, helper, release
 
@@ -392,7 +391,7 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {finish: (types.int64,)}
 
 def prepare() -> None:
     """Compile ``finish``, or load it from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)
 
 
 @helper

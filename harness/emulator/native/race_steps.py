@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation, record
 from harness.emulator.native import race_order as order
 from harness.emulator.native import race_shadow as shadow
 from harness.emulator.native import race_state as st
-from harness.emulator.native import record
 from harness.emulator.native.execute import Function
 from harness.emulator.native.flight_state import ATOMIC, LOAD
 from harness.emulator.native.located import find, lanes_of, range_of
@@ -282,4 +281,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

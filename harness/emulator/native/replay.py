@@ -16,11 +16,10 @@ from functools import cache
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation, traced
 from harness.emulator.native import replay_ahead as ahead
 from harness.emulator.native import replay_records as records
 from harness.emulator.native import replay_state as at
-from harness.emulator.native import traced
 from harness.emulator.native.raw import clear, get64, put64, words32, words64
 
 _helper = njit(nogil=True)
@@ -499,5 +498,5 @@ def _run(address: int) -> int:
 
 @cache
 def runner() -> Callable[[int], int]:
-    """Return ``_run`` as ``native.entry`` does."""
-    return native.entry(_run)
+    """Return ``_run`` as ``compilation.entry`` does."""
+    return compilation.entry(_run)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.memory import _jit, find_allocation
 from harness.emulator.native.words import peek32
@@ -47,4 +48,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {load_buffer: (native._S, _I, _I, _I, 
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.lds import _narrow
 from harness.emulator.native.memory import _inline, _jit
@@ -86,4 +87,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them; a process without spills skips this."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.mfma import (
     _AT,
@@ -125,4 +126,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them; a process without sparse products skips this."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

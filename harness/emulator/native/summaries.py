@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation
 from harness.emulator.native.memory import _jit
 
 
@@ -52,4 +52,4 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import memory as native
+from harness.emulator.native import compilation
 from harness.emulator.native.raw import get64, pointer
 
 # Fields of the control: address of the arguments; offsets in them of those that may be addresses, and their number;
@@ -144,5 +144,5 @@ def _survey(control: int) -> int:
 
 @cache
 def survey() -> Callable[[int], int]:
-    """Return ``_survey`` as ``native.entry`` does."""
-    return native.entry(_survey)
+    """Return ``_survey`` as ``compilation.entry`` does."""
+    return compilation.entry(_survey)

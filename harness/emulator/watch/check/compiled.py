@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from harness.emulator.native import compilation
 from harness.emulator.native import memory as native
 
 _jit = njit(cache=True, nogil=True)
@@ -202,7 +203,7 @@ _SIGNATURES: dict[Any, tuple[Any, ...]] = {
 
 def prepare() -> None:
     """Compile the functions above, or load them from the cache: only a process in mode ``check`` needs them."""
-    native.compile_now(_SIGNATURES)
+    compilation.compile_now(_SIGNATURES)
 
 
 def parts_of(record: int) -> tuple[int, int, bool]:
