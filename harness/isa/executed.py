@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.isa.sources import Where
+
+_Form = tuple[Where, bool, str, int, bool]
+"""Where, peer, kind, width, polled: see ``ExecutedAccess``."""
+_Counts = tuple[int, int, int]
+"""Executions, lanes, bytes."""
 
 
 class LaunchAccess(Protocol):
@@ -92,33 +97,33 @@ class Executed:
 
 def executed(launches: Iterable[Launch]) -> Executed:
     """Return the sum over ``launches``, which should be launches of one kernel. Scalar loads are not included."""
-    return _summed(_placed(access) for launch in launches for access in launch.accesses)
-
-
-def _placed(access: LaunchAccess) -> ExecutedAccess:
-    peer = access.where == "peer"
-    return ExecutedAccess(
-        kind=access.kind,
-        width=access.width,
-        where="remote" if peer else "local",
-        peer=peer,
-        executions=access.executions,
-        lanes=access.lanes,
-        bytes=access.bytes,
-        polled=getattr(access, "polled", False),
-    )
+    sums: dict[_Form, _Counts] = {}
+    for launch in launches:
+        for access in launch.accesses:
+            peer = access.where == "peer"
+            where: Where = "remote" if peer else "local"
+            form = (where, peer, access.kind, access.width, getattr(access, "polled", False))
+            _add(sums, form, (access.executions, access.lanes, access.bytes))
+    return _sorted(sums)
 
 
 def _summed(accesses: Iterable[ExecutedAccess]) -> Executed:
-    table: dict[tuple[object, ...], ExecutedAccess] = {}
+    sums: dict[_Form, _Counts] = {}
     for access in accesses:
-        key = (access.where, access.peer, access.kind, access.width, access.polled)
-        if seen := table.get(key):
-            access = replace(
-                access,
-                executions=access.executions + seen.executions,
-                lanes=access.lanes + seen.lanes,
-                bytes=access.bytes + seen.bytes,
-            )
-        table[key] = access
-    return Executed(tuple(table[key] for key in sorted(table, key=str)))
+        form = (access.where, access.peer, access.kind, access.width, access.polled)
+        _add(sums, form, (access.executions, access.lanes, access.bytes))
+    return _sorted(sums)
+
+
+def _add(sums: dict[_Form, _Counts], form: _Form, counts: _Counts) -> None:
+    executions, lanes, size = sums.get(form, (0, 0, 0))
+    sums[form] = (executions + counts[0], lanes + counts[1], size + counts[2])
+
+
+def _sorted(sums: dict[_Form, _Counts]) -> Executed:
+    return Executed(
+        tuple(
+            ExecutedAccess(kind, width, where, peer, *sums[where, peer, kind, width, polled], polled)
+            for where, peer, kind, width, polled in sorted(sums, key=str)
+        )
+    )

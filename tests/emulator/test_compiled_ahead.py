@@ -15,8 +15,8 @@ from triton import knobs
 
 import harness.emulator
 from harness import locks
+from harness.emulator import compilation
 from harness.emulator.driver import ahead
-from harness.emulator.native import compilation
 from harness.errors import HarnessError
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -229,7 +229,7 @@ def compile_for(env: dict[str, Any], payload: dict[str, float]) -> None:
 
 def compile_as_the_emulator_does(env: dict[str, Any], _: None) -> int:
     """The emulator's functions, with a numba that takes 1 s; the group's own cache folder holds the lock."""
-    from harness.emulator.native import compilation
+    from harness.emulator import compilation
 
     function = SlowNumba()
     compilation.compile_now({function: ()})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native.execute import Function
 
 _NATIVE = (
@@ -35,7 +35,7 @@ _ENTRIES = {"runner": "_run", "survey": "_survey"}
 
 @dataclass(frozen=True)
 class Unit:
-    """What numba compiles at once: its first function, and the call that compiles or loads all of them."""
+    """A part that numba compiles at once: its first function, and the call that compiles or loads all of it."""
 
     first: Any
     prepare: Callable[[], object]
@@ -46,7 +46,7 @@ def compile_all(processes: int, note: Callable[[int], None], begin: Callable[[],
 
     ``note(count)`` is called each time that the functions of another module are compiled; each process first calls
     ``begin()``. Other processes that need one of the functions wait for it, and the other way round, see
-    ``native.compilation``. An exception, such as KeyboardInterrupt, ends the processes at once.
+    ``harness.emulator.compilation``. An exception, such as KeyboardInterrupt, ends the processes at once.
     """
     context = multiprocessing.get_context("spawn")  # the caller may have threads
     with ProcessPoolExecutor(processes, mp_context=context, initializer=begin) as pool:
@@ -80,12 +80,12 @@ def compile_module(name: str) -> None:
 def units(name: str) -> list[Unit]:
     """Return the units of a module."""
     module = importlib.import_module(name)
-    found: list[Unit] = []
+    parts: list[Unit] = []
     if signatures := getattr(module, "_SIGNATURES", None):
-        found.append(Unit(next(iter(signatures)), partial(compilation.compile_now, signatures)))
+        parts.append(Unit(next(iter(signatures)), partial(compilation.compile_now, signatures)))
     functions = [each for each in vars(module).values() if isinstance(each, Function)]
-    found += [
+    parts += [
         Unit(each.python, partial(getattr, each, "address")) for each in functions if each.python.__module__ == name
     ]
     entries = [(entry, function) for entry, function in _ENTRIES.items() if hasattr(module, entry)]
-    return found + [Unit(getattr(module, function), getattr(module, entry)) for entry, function in entries]
+    return parts + [Unit(getattr(module, function), getattr(module, entry)) for entry, function in entries]

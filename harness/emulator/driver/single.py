@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from harness.emulator import compilation
 from harness.emulator.driver.schedule import QUANTUM
 from harness.emulator.driver.translated import ITERATIONS
 from harness.emulator.execution.launch import Launch
 from harness.emulator.listing.instructions import Instruction, Listing
-from harness.emulator.native import compilation, execute
+from harness.emulator.native import execute
 from harness.emulator.native.raw import call, get64
 from harness.emulator.operations.table import Step
 from harness.emulator.program import decode as p

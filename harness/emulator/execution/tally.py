@@ -54,26 +54,29 @@ class Facts(NamedTuple):
         waves_of, lanes_of, executed, accessed = split_counters(self.program, counts)
         if executions is None:
             executions = np.repeat(executed[:, None], 2, axis=1)
-        counted_waves, counted_lanes = waves_of.tolist(), lanes_of.tolist()
         instructions: dict[str, int] = {}
         lanes: dict[str, int] = {}
         waiting: dict[str, int] = {}
-        loops = polling_loops(self.program)
-        for segment, waves, active in zip(self.program.segments, counted_waves, counted_lanes, strict=True):
-            for klass, count in segment.counts.items():
-                if waves:
-                    instructions[klass] = instructions.get(klass, 0) + count * waves
-                    if segment.index in loops.segments:
-                        waiting[klass] = waiting.get(klass, 0) + count * waves
-                    if klass in _VECTOR_KLASSES:
-                        lanes[klass] = lanes.get(klass, 0) + count * active
         inexact: dict[str, int] = {}
-        for segment, waves in zip(self.program.segments, counted_waves, strict=True):
+        loops = polling_loops(self.program)
+        reached = np.flatnonzero(waves_of)  # of thousands, where a launch ends early
+        counted = zip(reached.tolist(), waves_of[reached].tolist(), lanes_of[reached].tolist(), strict=True)
+        for index, waves, active in counted:
+            segment = self.program.segments[index]
+            for klass, count in segment.counts.items():
+                instructions[klass] = instructions.get(klass, 0) + count * waves
+                if segment.index in loops.segments:
+                    waiting[klass] = waiting.get(klass, 0) + count * waves
+                if klass in _VECTOR_KLASSES:
+                    lanes[klass] = lanes.get(klass, 0) + count * active
             for opcode, count in segment.inexact.items():
-                if waves:
-                    inexact[opcode] = inexact.get(opcode, 0) + count * waves
+                inexact[opcode] = inexact.get(opcode, 0) + count * waves
         accesses = []
-        for site, times, lanes_by in zip(self.program.accesses, executions.tolist(), accessed.tolist(), strict=True):
+        used = np.flatnonzero(accessed.any(axis=1))
+        for index, times, lanes_by in zip(
+            used.tolist(), executions[used].tolist(), accessed[used].tolist(), strict=True
+        ):
+            site = self.program.accesses[index]
             for where, wavefronts, n in zip(("local", "peer"), times, lanes_by, strict=True):
                 if n:
                     accesses.append(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.memory import _address, _inline, _jit, find_allocation
 from harness.emulator.native.words import cas32, cas64, load32, load64, swap32, swap64

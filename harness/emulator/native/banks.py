@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native.memory import _jit
 
 

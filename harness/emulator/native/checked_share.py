@@ -20,7 +20,8 @@ import numba
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
+from harness.emulator.native import record
 from harness.emulator.native.checked import (
     ACCESSES,
     ATOMIC,

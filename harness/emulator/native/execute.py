@@ -21,7 +21,8 @@ import numba
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
+from harness.emulator.native import record
 from harness.emulator.native.raw import bit_count, call, clear, copy, get8, get64, pointer, put32, put64
 from harness.emulator.native.raw import cycles as cycles_now
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import caches, compilation, queues, spans
+from harness.emulator import compilation
+from harness.emulator.native import caches, queues, spans
 from harness.emulator.native import memory as native
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.atomics import _fold32, _fold64

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation, traced
+from harness.emulator import compilation
+from harness.emulator.native import traced
 from harness.emulator.native.raw import bit_count, get64, put64, words32, words64
 
 _helper = njit(nogil=True)

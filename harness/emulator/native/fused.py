@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 
 
 def _fma_of(kind: Any, llvm_type: ir.Type) -> Callable[..., Any]:

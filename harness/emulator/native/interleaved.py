@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from harness.emulator.native import compilation, execute, issuing, race_order, race_state, record
+from harness.emulator import compilation
+from harness.emulator.native import execute, issuing, race_order, race_state, record
 from harness.emulator.native import weak_state as ws
 from harness.emulator.native.raw import bit_count, call, get64, move, put64
 from harness.emulator.native.weak_state import add, ask, helper, pick

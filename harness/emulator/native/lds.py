@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.atomics import _fold32, _fold64
 from harness.emulator.native.memory import SWAP, _inline, _jit, find_allocation

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
+from harness.emulator.native import record
 from harness.emulator.native.raw import copy, get64, put32
 from harness.emulator.native.words import peek32
 

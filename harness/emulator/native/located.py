@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numba import carray, njit, types  # type: ignore[attr-defined]
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
 from harness.emulator.native import memory as native
+from harness.emulator.native import record
 from harness.emulator.native.raw import get64, pointer
 
 # Called by compiled functions only.

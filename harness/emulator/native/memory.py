@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native.words import load8, load16, load32, load64, store8, store16, store32, store64
 
 # Forms of an address.

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native.fused import fma32, fma64
 
 # Meaning of the patterns with the largest exponent: numbers, infinities and NaNs, one NaN (all ones), or NaN 0x80.

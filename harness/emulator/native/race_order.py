@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
 from harness.emulator.native import race_state as st
+from harness.emulator.native import record
 from harness.emulator.native.raw import clear, copy, get64, put64
 from harness.emulator.native.weak_state import add, allocate, helper, release
 

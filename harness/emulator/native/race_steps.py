@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation, record
+from harness.emulator import compilation
 from harness.emulator.native import race_order as order
 from harness.emulator.native import race_shadow as shadow
 from harness.emulator.native import race_state as st
+from harness.emulator.native import record
 from harness.emulator.native.execute import Function
 from harness.emulator.native.flight_state import ATOMIC, LOAD
 from harness.emulator.native.located import find, lanes_of, range_of

@@ -16,10 +16,11 @@ from functools import cache
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import compilation, traced
+from harness.emulator import compilation
 from harness.emulator.native import replay_ahead as ahead
 from harness.emulator.native import replay_records as records
 from harness.emulator.native import replay_state as at
+from harness.emulator.native import traced
 from harness.emulator.native.raw import clear, get64, put64, words32, words64
 
 _helper = njit(nogil=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native import memory as native
 from harness.emulator.native.memory import _jit, find_allocation
 from harness.emulator.native.words import peek32

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba import njit
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native.raw import get64, pointer
 
 # Fields of the control: address of the arguments; offsets in them of those that may be addresses, and their number;

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 PART = 16
 _FIXED = {EXEC, EXEC + 1, MODE}
 _I64 = ir.IntType(64)
+Modifiers = tuple[tuple[str, str], ...]
 TYPE = ir.FunctionType(_I64, [ir.IntType(8).as_pointer(), _I64.as_pointer()])
 
 
@@ -52,7 +54,7 @@ class Form:
     arch: str
     varying: int
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A hash of everything in the listing that the machine code depends on."""
         i = self.instruction
@@ -76,29 +78,45 @@ class Form:
         return None
 
 
-def form_of(instruction: Instruction, context: Context) -> tuple[Form, list[int]] | None:
+def form_of(instruction: Instruction, context: Context) -> tuple[Form, tuple[int, ...]] | None:
     """Return the form of an instruction that only moves and computes registers, and its parameters, int64 each.
 
     None for another instruction; one of the data share may turn out to have no form when it is emitted.
 
     A parameter is the offset of a register in the record, or a constant's bits.
     """
-    entry, encoding = find(instruction.mnemonic, context.arch)
+    modifiers = tuple(sorted(instruction.modifiers.items()))
+    return _form_of(
+        instruction.mnemonic, instruction.operands, modifiers, context.arch, context.accum_offset, context.varying
+    )
+
+
+@lru_cache(maxsize=1 << 16)  # most instructions of a kernel are in other kernels too
+def _form_of(
+    mnemonic: str, texts: tuple[str, ...], modifiers: Modifiers, arch: str, accum_offset: int, varying: int
+) -> tuple[Form, tuple[int, ...]] | None:
+    entry, encoding = find(mnemonic, arch)
     if entry is None or (isinstance(entry, Builder) and entry.klass not in ("valu", "salu", "lds")):
         return None
-    texts, kinds, parameters = [], "", []
+    canonical, kinds, parameters = [], "", []
     types = _types(entry, encoding)
-    for i, text in enumerate(instruction.operands):
+    for i, text in enumerate(texts):
         try:
-            operand = operands.parse(text, context.accum_offset)
+            operand = operands.parse(text, accum_offset)
         except UnimplementedInstruction:
             return None
         kind, replaced, parameter = _replaced(operand, i, types[i] if i < len(types) else "")
         kinds += kind
-        texts.append(replaced)
+        canonical.append(replaced)
         parameters.append(parameter)
-    canonical = Instruction(0, 0, "", instruction.mnemonic, tuple(texts), dict(instruction.modifiers), ())
-    return Form(canonical, encoding, kinds, context.arch, context.varying), parameters
+    return _form(mnemonic, tuple(canonical), modifiers, encoding, kinds, arch, varying), tuple(parameters)
+
+
+@lru_cache(maxsize=1 << 14)
+def _form(
+    mnemonic: str, texts: tuple[str, ...], modifiers: Modifiers, encoding: str, kinds: str, arch: str, varying: int
+) -> Form:
+    return Form(Instruction(0, 0, "", mnemonic, texts, dict(modifiers), ()), encoding, kinds, arch, varying)
 
 
 def _types(entry: Op | Builder, encoding: str) -> list[str]:

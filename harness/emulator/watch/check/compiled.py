@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from harness.emulator.native import compilation
+from harness.emulator import compilation
 from harness.emulator.native import memory as native
 
 _jit = njit(cache=True, nogil=True)

@@ -1,9 +1,9 @@
 """Functions that numba compiles: once per machine and processor, and loaded from numba's cache on disk afterwards.
 
 A *unit* is what numba compiles at once for us: the functions of a module's ``_SIGNATURES``, or one C function. One of
-several processes compiles a unit, under a lock, and the others wait for it. Once that is done, a marker beside numba's
-own files says so, and processes load the unit side by side. The marker's name has what numba makes code anew for: the
-source file's time and size, the processor, and the versions of numba and Python. A marker without numba's file, or the
+several processes compiles a unit, under a lock, and the others wait for it. Afterwards a marker is next to numba's own
+files, and processes load the unit side by side. The marker's name has what numba makes code anew for: the source file's
+time and size, the processor, and the versions of numba and Python. A marker without numba's file, or the
 other way round, costs time only.
 """
 
