@@ -58,7 +58,7 @@ def compile_pointer(function: Callable[..., int]) -> Any:
     """Return a function of int64 that gives one as a numba ``CFunc``, compiled or loaded as ``compile_now`` does."""
     count = len(inspect.signature(function).parameters)
     with _unit(njit(cache=True)(function)):
-        compiled = cfunc(types.int64(*[types.int64] * count), cache=True, nopython=True)(function)
+        compiled = cfunc(types.int64(*[types.int64] * count), cache=True)(function)
         if not compiled.cache_hits:
             _report_progress()
     return compiled
