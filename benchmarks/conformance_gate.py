@@ -1,7 +1,7 @@
 """A run of a level of the suite, cold and warm, in the working tree and in another revision, and the ratios of the two.
 
     python -m benchmarks.conformance_gate [--base REV] [--level gate] [--ranks 4] [--groups 1] [--cores N] [--limit S]
-                                          [-k EXPRESSION] [PATH ...]
+                                          [--base-limit S] [-k EXPRESSION] [PATH ...]
 
 Each side has a kernel cache of its own, empty for its cold pass; its warm pass repeats the run with the cache that the
 cold one filled. The base is unpacked with ``git archive`` into a temporary folder and runs with this interpreter and
@@ -41,16 +41,16 @@ def main() -> None:
     os.sched_setaffinity(0, cores)
     with tempfile.TemporaryDirectory(prefix="iris-harness-gate-") as name:
         folder = Path(name)
-        sides = [("tree", ROOT, arguments.groups)]
+        sides = [("tree", ROOT, arguments.groups, arguments.limit)]
         if arguments.base:
             given = Path(arguments.base).resolve()
             base = given if given.is_dir() else _unpacked(arguments.base, folder / "source")
-            sides.insert(0, ("base", base, arguments.base_groups))
+            sides.insert(0, ("base", base, arguments.base_groups, arguments.base_limit or arguments.limit))
         figures: dict[tuple[str, str], dict[str, Any]] = {}
-        for side, root, groups in sides:
+        for side, root, groups, limit in sides:
             enough = None
             for temperature in ("cold", "warm"):
-                result = _pass(root, folder / side, temperature, groups, arguments, enough)
+                result = _pass(root, folder / side, temperature, groups, arguments, limit, enough)
                 enough = None if result["complete"] else result["cases"]
                 figures[side, temperature] = result
                 conditions = {
@@ -78,6 +78,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--base-groups", type=int, default=1, help="rank groups at once in the base")
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores that each run may use")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a pass is stopped")
+    parser.add_argument("--base-limit", type=float, help="the same for the base; by default --limit")
     parser.add_argument("-k", dest="expression", default="", help="pytest's -k")
     return parser.parse_args()
 
@@ -94,11 +95,17 @@ def _unpacked(revision: str, folder: Path) -> Path:
 
 
 def _pass(
-    root: Path, folder: Path, temperature: str, groups: int, arguments: argparse.Namespace, enough: int | None
+    root: Path,
+    folder: Path,
+    temperature: str,
+    groups: int,
+    arguments: argparse.Namespace,
+    limit: float,
+    enough: int | None,
 ) -> dict[str, Any]:
     """Run the suite of the tree at ``root`` once and return its figures.
 
-    ``folder``: the side's caches and evidence. ``enough``: the number of cases after which the run is stopped.
+    ``folder``: the side's caches and evidence. The run is stopped after ``limit`` seconds, and after ``enough`` cases.
     """
     results = folder / temperature
     results.mkdir(parents=True)
@@ -124,7 +131,7 @@ def _pass(
         )
         status: int | None = None
         try:
-            while time.monotonic() < started + arguments.limit and status is None:
+            while time.monotonic() < started + limit and status is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = run.wait(1)
                 if enough is not None and _written(results) >= enough:
