@@ -11,6 +11,7 @@ with the kernel's source line.
 Packages, each of which imports only those listed above it:
 
     faults       exceptions: faults of a kernel, and limits of the emulator
+    stamps       when numba's functions on disk are stale
     compilation  numba's functions: compiled once per machine, then loaded
     listing      parses the text of a kernel: instructions, symbols, limits
     native       functions compiled by numba: the only code that touches real addresses

@@ -2,8 +2,8 @@
 
 A *unit* is what numba compiles at once for us: the functions of a module's ``_SIGNATURES``, or one C function. One of
 several processes compiles a unit, under a lock, and the others wait for it. Afterwards a marker is next to numba's own
-files, and processes load the unit side by side. The marker's name has what numba makes code anew for: the source file's
-time and size, the processor, and the versions of numba and Python. A marker without numba's file, or the
+files, and processes load the unit side by side. The marker's name has what numba makes code anew for: the source, see
+``stamps``, the processor, and the versions of numba and Python. A marker without numba's file, or the
 other way round, costs time only.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from triton import knobs
 
 from harness import locks
 from harness.compiling import compiling
+from harness.emulator import stamps
 
 LOCK_LIMIT = 240.0
 """Seconds that a process waits for another one's compilation, which takes about 4, and tens of seconds under load."""
@@ -107,8 +107,8 @@ def _unit(first: Any) -> Iterator[None]:
 
 def _marker(first: Any) -> Path:
     function = first.py_func
-    source = os.stat(function.__code__.co_filename)
-    parts = (function.__module__, function.__qualname__, source.st_mtime_ns, source.st_size, _processor())
+    source = stamps.stamp_of(Path(function.__code__.co_filename).resolve())
+    parts = (function.__module__, function.__qualname__, source, _processor())
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
     return Path(first.stats.cache_path) / f"{function.__name__}.{digest}.compiled"
 

@@ -69,21 +69,20 @@ def test_a_module_is_compiled_while_another_one_is(tmp_path, monkeypatch):
 def test_what_is_on_disk_is_loaded_while_its_module_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(compilation, "LOCK_LIMIT", 0.2)
-    source = tmp_path / "source.py"
-    source.touch()
+    (source := tmp_path / "source.py").write_text("")
+    (changed := tmp_path / "changed.py").write_text("# changed")
 
-    def function() -> Numba:
-        return Numba("one", tmp_path, str(source))
+    def function(file: Path = source) -> Numba:
+        return Numba("one", tmp_path, str(file))
 
     assert not compilation.is_compiled(function())
     compilation.compile_now({function(): ()})
     assert compilation.is_compiled(function())
     with locks.held(locks.in_cache(tmp_path, "one.lock"), 1.0, "this test"):
         compilation.compile_now({function(): ()})
-        source.write_text("changed")
-        assert not compilation.is_compiled(function())
+        assert not compilation.is_compiled(function(changed))
         with pytest.raises(HarnessError, match=r"one\.lock was not free"):
-            compilation.compile_now({function(): ()})
+            compilation.compile_now({function(changed): ()})
 
 
 def test_a_compilation_that_fails_leaves_no_marker(tmp_path, monkeypatch):

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from harness.emulator import stamps
 from harness.emulator.driver import single
-from harness.emulator.native import raw, stamps, words
+from harness.emulator.native import raw, words
 from harness.emulator.watch.check import compiled
 
-HARNESS = Path(stamps.__file__).parents[2]
+HARNESS = Path(stamps.__file__).parents[1]
 TAKE = """
 import sys, types
 package = types.ModuleType("harness.emulator")  # without what it imports, for seconds less

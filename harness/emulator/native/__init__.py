@@ -3,6 +3,6 @@
 No other package touches real addresses.
 """
 
-from harness.emulator.native import stamps
+from harness.emulator import stamps
 
 stamps.use()

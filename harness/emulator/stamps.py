@@ -6,15 +6,16 @@ Numba itself looks at the file of the function that is kept, and not at those of
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numba.core import caching
 
-_NATIVE = Path(__file__).resolve().parent
-_EMULATOR = _NATIVE.parent
+_EMULATOR = Path(__file__).resolve().parent
+_NATIVE = _EMULATOR / "native"
 _IMPORT = re.compile(r"^(?:from|import) harness\.emulator\.native(?:\.(\w+))?(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 
 
@@ -30,13 +31,13 @@ def use() -> None:
 
 @cache
 def stamp_of(file: Path) -> str:
-    """Return a hash of a file of the emulator and of the files of this package that it imports, also indirectly."""
-    names = [(path.relative_to(_EMULATOR).as_posix(), _digest(path)) for path in sorted(sources_of(file))]
+    """Return a hash of a file and of the files of ``native`` that it imports, also indirectly."""
+    names = [(os.path.relpath(path, _EMULATOR), _digest(path)) for path in sorted(sources_of(file))]
     return hashlib.sha256(repr(names).encode()).hexdigest()
 
 
 def sources_of(file: Path) -> set[Path]:
-    """Return the file and the files of this package that it imports, also indirectly: compiled functions call no other.
+    """Return the file and the files of ``native`` that it imports, also indirectly: compiled functions call no other.
 
     Imports inside of functions are not seen; compiled functions have none.
     """
@@ -69,10 +70,10 @@ _Locator = caching._SourceFileBackedLocatorMixin if TYPE_CHECKING else object
 
 class _Stamped(_Locator):  # type: ignore[valid-type]
     @classmethod
-    def from_function(cls, function, file):
+    def from_function(cls, function: Any, file: str) -> Any:
         return super().from_function(function, file) if _EMULATOR in Path(file).resolve().parents else None
 
-    def get_source_stamp(self):
+    def get_source_stamp(self) -> str:
         return stamp_of(Path(self._py_file).resolve())
 
 
