@@ -68,7 +68,7 @@ def _imported(file: Path) -> list[Path]:
 _Locator = caching._SourceFileBackedLocatorMixin if TYPE_CHECKING else object
 
 
-class _Stamped(_Locator):  # type: ignore[valid-type]
+class _Stamped(_Locator):  # type: ignore[valid-type, misc]
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
         return super().from_function(function, file) if _EMULATOR in Path(file).resolve().parents else None
