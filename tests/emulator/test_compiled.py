@@ -279,9 +279,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "_compiled", translation._Compiled())
     monkeypatch.setattr(native, "_translations", {})
     salt = next(_salts)
-    name = forms.Form.name.fget
+    name = forms.Form.name.func
     monkeypatch.setattr(forms.Form, "name", property(lambda form: f"{name(form)}_{salt}"))
-    return kept.file_in(tmp_path, "machine-code", "name").parent
+    forms._form_of.cache_clear()
+    yield kept.file_in(tmp_path, "machine-code", "name").parent
+    forms._form_of.cache_clear()
 
 
 def translated(code):
