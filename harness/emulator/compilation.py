@@ -2,9 +2,9 @@
 
 A *unit* is what numba compiles at once for us: the functions of a module's ``_SIGNATURES``, or one C function. One of
 several processes compiles a unit, under a lock, and the others wait for it. Afterwards a marker is next to numba's own
-files, and processes load the unit side by side. The marker's name has what numba makes code anew for: the source, see
-``stamps``, the processor, and the versions of numba and Python. A marker without numba's file, or the
-other way round, costs time only.
+files, and processes load the unit side by side. It holds what numba makes code anew for: the source, see ``stamps``,
+the processor, and the versions of numba and Python. Like numba's files there is one, of the last compilation. A marker
+without numba's file, or the other way round, costs time only.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def entry(function: Callable[..., int]) -> Callable[..., int]:
 def is_compiled(function: Any) -> bool:
     """Return whether the unit is on disk that ``function`` is the first of: a dispatcher of numba, or a C function in
     Python."""
-    return _marker(function if hasattr(function, "py_func") else njit(cache=True)(function)).exists()
+    marker, state = _marker(function if hasattr(function, "py_func") else njit(cache=True)(function))
+    return _is_of(marker, state)
 
 
 def prepare_numba() -> None:
@@ -93,24 +94,32 @@ def _unit(first: Any) -> Iterator[None]:
     The lock is in Triton's cache folder: rank groups that start together share that folder, and need the same functions
     at once. It is one of the module, whose units have common parts. Other modules can be compiled meanwhile.
     """
-    marker = _marker(first)
+    marker, state = _marker(first)
     with compiling(), contextlib.ExitStack() as stack:
-        known = marker.exists()
+        known = _is_of(marker, state)
         if not known:
             lock = locks.in_cache(Path(knobs.cache.dir), f"{first.py_func.__module__}.lock")
             stack.enter_context(locks.held(lock, LOCK_LIMIT, "numba's compilation of the emulator"))
         yield
         if not known:
             with contextlib.suppress(OSError):  # a cache that others filled, and that this user only reads
-                marker.touch()
+                marker.write_text(state)
 
 
-def _marker(first: Any) -> Path:
+def _is_of(marker: Path, state: str) -> bool:
+    try:
+        return marker.read_text() == state
+    except FileNotFoundError:
+        return False
+
+
+def _marker(first: Any) -> tuple[Path, str]:
+    """Return the marker of a unit, and what it holds if the unit on disk is of the present source."""
     function = first.py_func
     source = stamps.stamp_of(Path(function.__code__.co_filename).resolve())
     parts = (function.__module__, function.__qualname__, source, _processor())
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-    return Path(first.stats.cache_path) / f"{function.__name__}.{digest}.compiled"
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}.compiled"
+    return Path(first.stats.cache_path) / name, hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @cache

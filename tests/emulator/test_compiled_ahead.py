@@ -83,6 +83,8 @@ def test_what_is_on_disk_is_loaded_while_its_module_is_compiled(tmp_path, monkey
         assert not compilation.is_compiled(function(changed))
         with pytest.raises(HarnessError, match=r"one\.lock was not free"):
             compilation.compile_now({function(changed): ()})
+    compilation.compile_now({function(changed): ()})
+    assert not compilation.is_compiled(function()), "numba keeps the code of the last source only"
 
 
 def test_a_compilation_that_fails_leaves_no_marker(tmp_path, monkeypatch):
