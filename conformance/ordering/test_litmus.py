@@ -176,6 +176,6 @@ def _case(test, row):
     )
 
 
-@requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, test=tuple(TESTS))
+@requirement("ORDER-LITMUS-001", cases=cases, ranks=2, weak=False, sampled=True, test=tuple(TESTS))
 def test_litmus(check, case):
     check(run, case)

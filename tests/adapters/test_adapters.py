@@ -130,7 +130,7 @@ def test_what_a_library_of_the_kind_lacks_is_missing() -> None:
     assert answer.lacking(["heap", "heap.close"]) == "needs heap.close: adapter heap-provider does not offer it"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_optional_methods_of_a_provider_are_read_from_its_class() -> None:
     with_both, plain = HeapProvider(PROVIDER), HeapProvider("tests.adapters.heaps:Plain")
     with_both.check()

@@ -100,7 +100,7 @@ def test_the_first_bad_commit_is_named_with_the_command_that_repeats_it(suite, r
     assert git(repository, "rev-parse", "HEAD") == commits[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_revisions_that_cannot_be_tried_are_skipped_and_leave_a_range_only_next_to_the_answer(
     suite, repository, case, tmp_path
 ):

@@ -174,7 +174,7 @@ def test_memory_that_the_machine_lacks_is_an_error_before_anything_reads_it() ->
     assert done.returncode == 0 and done.stdout.endswith("passed\n"), done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_package_without_the_api_is_one_line() -> None:
     done = run(sys.executable, "-m", "command_line", "certify", "--implementation", "json", "--device", "rocm")
     assert done.returncode == 2, done.stdout + done.stderr

@@ -52,7 +52,7 @@ def scopes(node):
     return metrics
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_instrumented_kernels_are_profiled(tmp_path):
     pytest.importorskip("triton.profiler.language")
     done = profile(tmp_path, "instrumentation")

@@ -79,7 +79,7 @@ def change(choose, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["scan", "lock", "product"])
+@pytest.mark.parametrize("kernel", ["scan", "lock", pytest.param("product", marks=pytest.mark.nightly)])
 def test_a_changed_listing_ends_or_is_refused_by_name(kernel):
     driver = emulator.activate()
     driver.time_limit = 1.0

@@ -137,6 +137,7 @@ def fleet(slurm, tmp_path):
     return Fleet(slurm, tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_failure_of_one_node_a_sick_node_and_a_restart_of_the_controller(fleet):
     fleet.set(*(f"hold-{node}" for node in cluster.NODES))
     job = fleet.submit()

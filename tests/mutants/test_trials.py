@@ -92,7 +92,8 @@ def test_a_mutant_is_killed_and_a_planted_survivor_is_reported(prepared):
     ("old", "new", "verdict", "test"),
     [
         ("return 0.0", "return 2.0", matrix.KILLED, "tests/oracles/test_rounding.py::test_"),
-        ("import torch", "import torch_gone", matrix.KILLED, ""),  # no test of it can be collected
+        # No test of it can be collected.
+        pytest.param("import torch", "import torch_gone", matrix.KILLED, "", marks=pytest.mark.nightly),
         ("Bound on", "A bound on", matrix.SURVIVED, ""),
     ],
 )
@@ -128,7 +129,7 @@ def test_a_run_that_would_test_the_checkout_itself_is_an_error(of_checkout, monk
     assert result.verdict == matrix.ERROR and "harness would be imported from" in result.message, result
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_survives_the_first_level_is_tried_at_the_second(prepared):
     """The level ci draws one case of uniform, whose low is 0; the gate draws others."""
     [drawn] = [mutant for mutant in listing.all_of(LISTED) if mutant.id == "listed:uniform: low ignored"]
@@ -220,7 +221,7 @@ def test_each_run_executes_the_code_of_its_own_copy(prepared, monkeypatch):
         assert not any(str(folder) in result.message for folder in places), "a published matrix has no paths"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_child_that_would_run_another_copy_is_an_error(tmp_path, monkeypatch):
     planting.write_copy(tmp_path, {})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -83,7 +83,7 @@ def test_a_night_passes_and_is_in_the_history_once(suite, plan, tmp_path):
     assert again.returncode == 2 and "is finished since" in again.stderr and len(again.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_new_seeds_every_night_and_the_same_from_the_same_seed(suite, plan, tmp_path):
     seeds = []
     for number, given in enumerate((["--seed", "7"], ["--seed", "7"], [], [])):

@@ -95,7 +95,7 @@ def test_groups_with_nccl_report_their_collectives_themselves() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["fork", "exec"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("exec", marks=pytest.mark.nightly)])
 def test_what_the_agent_needs_is_not_handed_to_what_ranks_start(start: str) -> None:
     """A rank may run torchrun itself, as BENCH-MAIN-001 does; with the agent's setting its ranks would hang."""
     with RankGroup(2, options={"compile_once": False, "start": start}) as group:

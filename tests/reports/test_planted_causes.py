@@ -25,7 +25,7 @@ def evidence_of(folder: Path, defects: list[Defect], *arguments: str, promises: 
     return read(folder / "evidence.jsonl")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_bugs_are_two_causes_with_their_source_lines(tmp_path: Path) -> None:
     bugs = [BY_NAME["store: mask ignored"], BY_NAME["triton get: of oneself"]]
     tests = ("conformance/rma/test_store.py", "conformance/rma/test_get.py")

@@ -79,7 +79,7 @@ def test_load_buffering(between, expected):
     assert outcomes(threads, [[8], [8]]) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_independent_reads_of_independent_writes():
     """Readers that each share an L2 with one writer may disagree on the order of the writes; at system scope never."""
     disagree = (1, 0, 1, 0)
