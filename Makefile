@@ -1,6 +1,6 @@
 # make certify       certify the bundled Iris on four emulated MI300X ranks; needs Python 3.10 or newer, no GPU
 # make test          run the tests that are not marked slow or nightly, then the conformance suite on two ranks, judged apart as certify does
-# make test-ci       add the tests marked slow, and world sizes 1 and 4; CI runs this
+# make test-ci       add the tests marked slow, and world sizes 1 and 4; CI runs this with a third of them, SHARE=1/3 to 3/3
 # make test-nightly  run every test, and the suite with random cases, also in the modes race and weak
 # make check         run the linter, the formatter's check and the type checker
 # make docs          build the documentation site in out/docs; needs no network and no GPU
@@ -16,7 +16,7 @@ TIMEOUT ?= 600
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-ci.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help certify test test-ci test-nightly check docs clean
+.PHONY: help certify test test-ci test-nightly check docs collected clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -26,7 +26,7 @@ certify: $(VENV)/.compiled
 
 #: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
 #: TIMEOUT: the seconds after which a test that hangs fails, so that the others' verdicts are seen. The plan of
-#: the gate needs a quarter of it on two cores, no other test a tenth.
+#: the gate needs a quarter of it on two cores, no other test a tenth. SHARE: K/N of the tests marked slow or long.
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 
@@ -35,7 +35,7 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) conformance --level ci --ranks 2 -n $(GROUPS) --judge apart
 
 test-ci: $(VENV)/.installed-dev
-	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly"
+	$(PYTEST) tests -n $(JOBS) --timeout $(TIMEOUT) -m "not nightly" $(if $(SHARE),--share $(SHARE))
 	$(PYTEST) conformance --level ci --ranks 4,1 -n $(GROUPS)
 
 test-nightly: $(VENV)/.installed-dev
@@ -54,6 +54,11 @@ check: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx -b html -c docs -E -W --keep-going --quiet . out/docs
 	@echo "The site is out/docs/index.html"
+
+#: The processes that run tests find them compiled: each would rewrite the assertions of all test modules for itself.
+collected: $(VENV)/.installed-dev
+	@mkdir -p out
+	@$(PYTEST) tests --collect-only -q -p no:cacheprovider > out/collected.txt || { cat out/collected.txt; exit 1; }
 
 clean:
 	rm -rf $(VENV) .nox out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

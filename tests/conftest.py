@@ -16,6 +16,9 @@ import pytest
 from harness.errors import UsageError
 from harness.ranks import forking
 from tests import python
+from tests.share import pytest_addoption, pytest_collection_modifyitems, pytest_report_header
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_report_header"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before a fork server is offered, which has the signals of this process
@@ -42,9 +45,10 @@ SELDOM = (1_000_000, 20, 20)
 thresholds of ranks, which keep what they make, searches took a quarter of the time of the processes that run tests."""
 
 
-GROWTH = 512 << 20
-"""Bytes by which a process may grow in one module before its tests' objects are searched for garbage. A program of the
-emulator and its last launch refer to each other, and some modules make thousands: without this, 3 GB were reached."""
+GROWTH = 64 << 20
+"""Bytes by which a process grows until its objects are searched for garbage when a module ends, and an eighth of those
+by which it grows until they are in the middle of one. A program of the emulator and its last launch refer to each
+other, and some modules make thousands: without this, 3 GB were reached."""
 
 _resident = 0
 
@@ -53,8 +57,9 @@ _resident = 0
 def pytest_runtest_protocol(item, nextitem):
     """Have no search for garbage visit what earlier modules left, or what their tests have unfrozen.
 
-    Else each search takes longer than the last one: they took a third of the time of all tests. The hook
-    does not call ``gc.get_freeze_count``, which counts a million objects one by one.
+    Else each search takes longer than the last one: they took a third of the time of all tests. A module that left
+    little is searched with a later one: hundreds of searches took a minute. The hook does not call
+    ``gc.get_freeze_count``, which counts a million objects one by one.
     """
     global _resident
     gc.set_threshold(*SELDOM)  # again for each test: an earlier one may have run pytest in this process
@@ -62,7 +67,7 @@ def pytest_runtest_protocol(item, nextitem):
         return (yield)
     finally:
         has_ended = nextitem is None or nextitem.path != item.path
-        if has_ended or psutil.Process().memory_info().rss > _resident + GROWTH:
+        if psutil.Process().memory_info().rss > _resident + (GROWTH if has_ended else 8 * GROWTH):
             gc.collect()
             if has_ended:
                 gc.freeze()

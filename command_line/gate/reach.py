@@ -23,7 +23,7 @@ from command_line.gate.units import Sources, parsed
 from harness.errors import HarnessError, UsageError
 from harness.files import write_whole
 
-VERSION = 1
+VERSION = 2
 BUNDLED = Path(__file__).with_name("reach.json")
 """The map of the bundled library."""
 
@@ -135,7 +135,10 @@ def read(path: Path) -> Map:
         raise UsageError(f"{path} is not a map of what requirements reach: {error}") from None
     if (problem := jsonschema.exceptions.best_match(_validator().iter_errors(plain))) is not None:
         place = ".".join(map(str, problem.absolute_path)) or "the file"
-        raise UsageError(f"{path} is not a map of version {VERSION}: {place}: {problem.message:.200}")
+        raise UsageError(
+            f"{path} is not a map of version {VERSION}: {place}: {problem.message:.200}; iris-harness reach writes such"
+            " a file"
+        )
     names, files = list(plain["units"]), list(plain["suite"])
     try:
         calls, requirements = (
@@ -241,20 +244,21 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
     return [*(f"{row}," for row in rows[:-1]), *rows[-1:]]
 
 
-def _ranges(numbers: Iterable[int]) -> list[int | list[int]]:
-    """Return numbers in order, a run of them as [first, last]."""
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers in order, a run of them as first-last: "0-2 5". A list takes a hundred times as long to check."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][1] == number - 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return [run[0] if run[0] == run[1] else run for run in runs]
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _numbers(ranges: Iterable[int | list[int]]) -> Iterable[int]:
-    for one in ranges:
-        yield from [one] if isinstance(one, int) else range(one[0], one[1] + 1)
+def _numbers(ranges: str) -> Iterable[int]:
+    for one in ranges.split():
+        first, _, last = one.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ The harness's own tests must kill them: ``TESTS`` names the tests of each file, 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 
 from mutants import planting
@@ -75,7 +76,8 @@ def harness_mutants() -> list[Mutant]:
     return mutants
 
 
-def mutants_in(file: str, text: str) -> list[Mutant]:
+@functools.cache
+def mutants_in(file: str, text: str) -> tuple[Mutant, ...]:
     """Return the mutants of one file: comparisons, conditions, raised errors, numbers, results, calls.
 
     Arguments of decorators stay, and ``strict`` of ``zip``: a class that is not frozen, a cache of another size or a
@@ -85,7 +87,7 @@ def mutants_in(file: str, text: str) -> list[Mutant]:
     left_out = {inner for node in ast.walk(source.tree) for part in _idle(node) for inner in ast.walk(part)}
     nodes = ((node, names) for node, names in source.nodes() if names and node not in left_out)
     edits = ((edit, ".".join(names)) for node, names in nodes for edit in _edits(source, node))
-    return list(mutants_of(HARNESS, file, source, edits))
+    return tuple(mutants_of(HARNESS, file, source, edits))
 
 
 def _edits(source: Source, node: ast.AST) -> Iterator[Edit]:

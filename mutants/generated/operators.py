@@ -8,6 +8,7 @@ wait, epoch, dtype, tail, stride, cache.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Container, Iterator
 from itertools import pairwise
@@ -70,7 +71,8 @@ def library_mutants() -> list[Mutant]:
     return mutants
 
 
-def mutants_in(file: str, text: str) -> list[Mutant]:
+@functools.cache
+def mutants_in(file: str, text: str) -> tuple[Mutant, ...]:
     """Return the mutants of one file."""
     source = Source(text)
     edits = (
@@ -80,7 +82,7 @@ def mutants_in(file: str, text: str) -> list[Mutant]:
         for operator in OPERATORS
         for edit in operator(source, node)
     )
-    return list(mutants_of(SOURCE, file, source, edits))
+    return tuple(mutants_of(SOURCE, file, source, edits))
 
 
 def _name(node: ast.expr) -> str:

@@ -40,6 +40,7 @@ FOLDS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("op", COLLECTIVES)
 @pytest.mark.parametrize("ranks", [1, 4, 8, 16, 32])
 def test_cases_fit_the_heap_and_survive_json(op: str, ranks: int) -> None:

@@ -81,6 +81,7 @@ def test_dot_on_gfx942(opcode, dtype, tile, options):
     check("gfx942", opcode, dtype, tile, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("opcode", "dtype", "tile", "options"),
     [

@@ -46,6 +46,7 @@ def test_masked_copy_with_other(name, size, warps, moved):
     check_copy(DTYPES[name], 64 * size * warps * 2 - 37, size, warps, True, True, moved)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "size"), [(1, 8), (63, 1), (64, 8), (1000, 4), (4096, 8), (4095, 16)])
 @pytest.mark.parametrize("name", ["fp16", "fp64", "i8", "i32"])
 def test_ragged_and_whole_sizes(name, n, size):

@@ -118,6 +118,7 @@ def sets(case):
     return 32 // per_lane
 
 
+@pytest.mark.long
 @covers(*NAMES)
 @pytest.mark.parametrize(("name", "arch"), CASES)
 def test_every_element_lies_where_the_manual_says(name, arch):
@@ -131,6 +132,7 @@ def test_every_element_lies_where_the_manual_says(name, arch):
             assert not case.differing(case.run(f" cbsz:1 abid:{chosen}", 0, rest))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "arch"), CASES)
 def test_results_are_rounded_as_those_of_the_dense_products(name, arch):
     """A sample of results of arbitrary values, NaN and infinities among them."""

@@ -111,6 +111,7 @@ def loaded_by(name, fields, data, kind, select):
     return out
 
 
+@pytest.mark.long
 @covers(*LOADABLE)
 @pytest.mark.parametrize(("data", "kind"), CASES)
 def test_loads_convert(data, kind):
@@ -159,6 +160,7 @@ def test_high_halves():
 STORABLE = [(d, k) for d, k in CASES if k not in ("USCALED", "SSCALED") and not (k == "FLOAT" and 11 in DATA[d][1])]
 
 
+@pytest.mark.long
 @covers(*[n.replace("load", "store") for n in LOADABLE])
 @pytest.mark.parametrize(("data", "kind"), STORABLE)
 def test_stores_convert(data, kind):

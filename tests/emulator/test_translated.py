@@ -103,6 +103,7 @@ def check(case, arch, both):
     assert both == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_kernel(name, both):
     (case,) = (case for case in CASES if case.name == name)

@@ -95,6 +95,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arch", "case"),
     [

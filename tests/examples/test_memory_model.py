@@ -18,6 +18,7 @@ def _no_driver_left():
     emulator.deactivate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pattern", memory_model.PATTERNS, ids=lambda pattern: pattern.name)
 def test_pattern(pattern):
     verdict = memory_model.judge(pattern)

@@ -153,8 +153,10 @@ def test_a_recording_without_its_end_is_no_map(folder):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda plain: plain.update(schema=2), "1 was expected"),
-        (lambda plain: plain["requirements"]["PUT"].update(units=[100000]), "does not have"),
+        (lambda plain: plain.update(schema=1), "2 was expected"),
+        (lambda plain: plain["requirements"]["PUT"].update(units="0-100000"), "does not have"),
+        (lambda plain: plain["requirements"]["PUT"].update(units="0 -1"), "does not match"),
+        (lambda plain: plain["requirements"]["PUT"].update(units=[0]), "is not of type 'string'"),
         (lambda plain: plain["units"].update({"lib/core/host.py:LIMIT": "x"}), "does not match"),
         (lambda plain: plain.pop("suite"), "required property"),
     ],

@@ -8,6 +8,7 @@ from harness.isa import remote_mismatch, remote_widths
 from tests.iris import kernels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "i16", "fp32", "i32", "fp64", "i64"])
 def test_remote_stores_are_16_bytes_wide(dtype):
     print_of = kernels.all_gather(dtype)

@@ -162,6 +162,7 @@ def test_they_hold_in_every_schedule(name):
     assert verdict.outcome == HOLDS, verdict
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_races(name, seed):
@@ -233,6 +234,7 @@ def test_they_hold_where_one_signal_comes_late(op):
         program(driver)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_they_hold_where_wavefronts_lag(name):
     """The second wavefront of each work-group begins long after the first, which may be through with the kernel then,

@@ -22,6 +22,7 @@ ATOMIC_DTYPES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", REMOTE_KINDS)
 def test_remote_accesses_are_16_bytes_wide(op, dtype):
@@ -61,6 +62,7 @@ def test_store_modifiers_reach_the_remote_store(modifier):
         assert bits == {wanted}, f"{op} {modifier!r}: {bits}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op, dtypes in ATOMIC_DTYPES.items() for dtype in dtypes])
 def test_atomics_compile_to_remote_atomics(op, dtype):
     actual = remote_widths(kernels.atomic(op, dtype, "acq_rel", "sys"), "atomic")

@@ -73,6 +73,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_races(name):
     PROGRAMS[name](emulator.activate(mode="race", choices=0))

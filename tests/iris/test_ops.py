@@ -226,6 +226,7 @@ GFX942, GFX950, SM90 = ("hip", "gfx942"), ("hip", "gfx950"), ("cuda", 90)
 COMPILED = [(name, arch) for arch in (GFX942, SM90) for name in KERNELS] + [("sum", GFX950)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "arch"), COMPILED, ids=lambda one: one if isinstance(one, str) else str(one[1]))
 def test_what_crosses_the_link_is_16_bytes_wide(name, arch):
     kernel, constants, kind = KERNELS[name]
@@ -239,6 +240,7 @@ def test_what_crosses_the_link_is_16_bytes_wide(name, arch):
     assert sum(widths.values()) - widths[16] == (SIGNALS[name] if arch == SM90 else 0), widths
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "arch"), COMPILED, ids=lambda one: one if isinstance(one, str) else str(one[1]))
 def test_elements_by_themselves_are_seen_to_cross_the_link(name, arch):
     kernel, constants, kind = KERNELS[name]

@@ -20,6 +20,7 @@ from tests.iris.test_device_context import ATOMIC_DTYPES, DTYPES, INTS, REMOTE_K
 FORMS = pytest.mark.parametrize("form", triton_kernels.FORMS)
 
 
+@pytest.mark.long
 @FORMS
 @pytest.mark.parametrize("op", REMOTE_KINDS)
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_remote_accesses_never_assume_32_bits_between_heaps(form, op):
     assert all(name.startswith("global_") for name in remote), remote
 
 
+@pytest.mark.long
 @FORMS
 @pytest.mark.parametrize("op", REMOTE_KINDS)
 @pytest.mark.parametrize("target", ["gfx942", "sm_90"])
@@ -69,6 +71,7 @@ def test_scalar_pointers_compile(form):
         assert widths == {kernels.ITEM_SIZES[dtype]: 1}, f"{dtype}: {widths}"
 
 
+@pytest.mark.long
 @FORMS
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op, dtypes in ATOMIC_DTYPES.items() for dtype in dtypes])
 def test_atomics_compile_to_remote_atomics(form, op, dtype):
@@ -77,6 +80,7 @@ def test_atomics_compile_to_remote_atomics(form, op, dtype):
     assert set(actual) == {max(4, kernels.ITEM_SIZES[dtype])}, f"{op} {dtype}: {actual}"
 
 
+@pytest.mark.long
 @FORMS
 @pytest.mark.parametrize("op", ["add", "sub", "xchg", "cas"])
 @pytest.mark.parametrize("dtype", INTS)

@@ -65,6 +65,7 @@ def compiled(code: str, machine: str, dtype: str = "fp16"):
     return fingerprint(text), text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", EACH_TARGET)
 @pytest.mark.parametrize("code", [code for code in CODES if code != "ATOMIC"])
 def test_remote_accesses_of_sums_are_16_bytes_wide(code, machine):

@@ -59,6 +59,7 @@ def faults(text: str, sem: str = "acq_rel", scope: str = "sys") -> list[str]:
     return [f"{part}: {seen}" for part, seen, _ in order_faults(fingerprint(text), text, sem, scope)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("sem", "scope"), ORDERS)
 def test_the_order_that_triton_compiled_has_no_fault(kernel, sem, scope):

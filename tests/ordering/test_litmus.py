@@ -90,12 +90,14 @@ def shown(driver, test, order, scope, schedules=SCHEDULES):
     return texts - {"timeout"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope", ["sys", "gpu"])
 @pytest.mark.parametrize("name", TESTS)
 def test_what_the_memory_model_forbids_does_not_occur(driver, name, scope):
     assert shown(driver, TESTS[name], ("release", "acquire", scope, scope), scope, SCHEDULES[:4])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SHORT)
 def test_wavefronts_show_nothing_forbidden(driver, name):
     assert shown(driver, once(TESTS[name]), ("release", "acquire", "cta"), "cta", SCHEDULES[:4])

@@ -84,6 +84,7 @@ def test_the_failing_requirements_are_found_by_their_verdict(page):
     assert all(group.is_displayed() for group in shown), "few matches are opened"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

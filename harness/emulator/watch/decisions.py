@@ -62,7 +62,7 @@ class Decisions:
         """Provide memory for ``weak_state.allocate``: for a structure of ``size`` bytes, and others."""
         while True:
             if self._used_blocks == len(self._blocks):
-                self._blocks.append(aligned(max(BLOCK_BYTES, size)))
+                self._blocks.append(aligned(max(BLOCK_BYTES, size), np.empty))
             block = self._blocks[self._used_blocks]
             self._used_blocks += 1
             if block.nbytes >= size:
@@ -105,8 +105,8 @@ class Decisions:
         return self._choices.pick(n, _DECISIONS[decision])
 
 
-def aligned(size: int) -> np.ndarray:
-    """Return zeroed memory that starts at a multiple of 64."""
-    memory = np.zeros(size + 64, np.uint8)
+def aligned(size: int, make: Callable[..., np.ndarray] = np.zeros) -> np.ndarray:
+    """Return memory that starts at a multiple of 64; ``make``: NumPy's function for it, such as ``empty``."""
+    memory = make(size + 64, np.uint8)
     first = -memory.ctypes.data % 64
     return memory[first : first + size]

@@ -26,6 +26,7 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_clean(name):
     (case,) = (case for case in CASES if case.name == name)

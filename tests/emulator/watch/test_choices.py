@@ -33,6 +33,7 @@ class OneWordLate(Seeded):
         return super().pick(n, decision)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("native", "in_python"), [(Seeded, InPython), (Lazy, LazyInPython)])
 def test_native_code_takes_the_choices_that_python_takes(native, in_python, seed):

@@ -87,6 +87,7 @@ def after_accesses(seed: int) -> Memory:
     return memory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_the_systems_bytes_are_those_of_the_stores_that_reached_it(seed):
     memory = after_accesses(seed)

@@ -70,6 +70,7 @@ def used(monkeypatch):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", THREADS)
 @pytest.mark.parametrize("kind", [Seeded, Lazy])
 @pytest.mark.parametrize("covers", ["work-group", "wavefront"])

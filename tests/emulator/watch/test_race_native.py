@@ -98,6 +98,7 @@ def verdict_of(threads, seed: int, native: bool, **options) -> list[object]:
     return outcome(_race(threads, watch, 2, 0, None, native), watch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", [8, 40, 400])
 @pytest.mark.parametrize("covers", ["work-group", "wavefront"])
 def test_random_accesses_have_the_same_verdict(used, spread, covers):

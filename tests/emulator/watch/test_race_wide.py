@@ -85,6 +85,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("is_wide_first", [True, False])
 @pytest.mark.parametrize("first", [256, 268])

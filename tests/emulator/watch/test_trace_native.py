@@ -77,6 +77,7 @@ def same(first, second):
         assert records == second[1][name], name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("program", KERNELS, ids=lambda program: program.__name__)
 def test_records_are_those_of_the_interpreter(program, seed, trace, native_launches):

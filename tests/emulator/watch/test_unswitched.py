@@ -40,6 +40,7 @@ def verdict(threads, seed, native):
     return outcome(_race(threads, watch, 3, 0, None, native), watch)
 
 
+@pytest.mark.slow
 def test_the_verdict_is_that_of_a_schedule_with_switches(monkeypatch):
     verdicts, others = [], []
     for number in range(60):

@@ -31,6 +31,7 @@ def test_message_passing_holds_with_release_and_acquire(ranks):
     assert outcomes(*message_passing(RELEASE, ACQUIRE, ranks)) == ALL - {WEAK}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("release", "acquire"),
     [
