@@ -219,7 +219,6 @@ def cases(ranks, ops):
     cases=cases,
     device="emulated",
     because="on a GPU a failed assertion ends the process",
-    sampled=True,
     ops=OPS,
     weak=False,
 )

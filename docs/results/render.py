@@ -13,6 +13,7 @@ import csv
 import json
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def mutants_page() -> str:
             "eleven are argued to be equivalent since. 1,234 of 1,252 are killed (98.6 %), four survive, and 14 are "
             "not decided. All tests that killed passed on an unchanged copy. Of the four that survive, two drop "
             "`volatile`, which Triton 3.6 ignores: with 3.9 `RMA-CACHE-001` kills them. The other two change a "
-            "register that counts polls in a debug build."
+            "register that counts polls in a debug build. " + _again()
         ),
         "Public reports": "All reported defects, without the plain suite.",
         "Library": (
@@ -125,6 +126,23 @@ def mutants_page() -> str:
 
 
 # H200
+
+
+def _again() -> str:
+    """Return the sentences on the generated mutants that were run again later."""
+    again = json.loads((DATA / "mutants-source-again.json").read_text(encoding="utf-8"))
+    levels = again["levels"]
+    before = matrix.read(DATA / "mutants-source.json").results
+    killed = [one.id for one in before if one.levels.get("ci") == "killed" and one.id in levels]
+    verdicts = Counter(next(reversed(levels[name].items())) for name in killed)
+    at_ci, at_gate, timeout = (verdicts[pair] for pair in (("ci", "killed"), ("gate", "killed"), ("ci", "timeout")))
+    assert at_ci + at_gate + timeout == len(killed)  # sanity check
+    return (
+        f"Since then `ci` goes through a third of the longest lists, so {len(levels):,} mutants were run again on "
+        f"2026-11-30, with {again['limit']} s for each ([data](data/mutants-source-again.json)). Of {len(killed):,} "
+        f"that `ci` had killed, it kills {at_ci:,}; `gate` kills {at_gate} more, and {timeout} were not decided in "
+        "that time."
+    )
 
 
 def h200_page() -> str:
