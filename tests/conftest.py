@@ -46,9 +46,9 @@ thresholds of ranks, which keep what they make, searches took a quarter of the t
 
 
 GROWTH = 64 << 20
-"""Bytes by which a process grows until its objects are searched for garbage when a module ends, and an eighth of those
-by which it grows until they are in the middle of one. A program of the emulator and its last launch refer to each
-other, and some modules make thousands: without this, 3 GB were reached."""
+"""Bytes by which a process grows before its objects are searched for garbage at the end of a module; in the middle of
+one, eight times as many. A program of the emulator and its last launch refer to each other, and some modules make
+thousands: without this, 3 GB were reached."""
 
 _resident = 0
 

@@ -154,6 +154,8 @@ def read(path: Path) -> Map:
         )
     except IndexError:
         raise UsageError(f"{path}: a requirement names a unit or a file that the map does not have") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not a map of version {VERSION}: {error}") from None
     return Map(plain["implementation"], plain["run"], plain["units"], plain["suite"], requirements, calls)
 
 
@@ -258,7 +260,10 @@ def _ranges(numbers: Iterable[int]) -> str:
 def _numbers(ranges: str) -> Iterable[int]:
     for one in ranges.split():
         first, _, last = one.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers:
+            raise ValueError(f"the range {one} is empty")
+        yield from numbers
 
 
 @functools.cache

@@ -125,9 +125,6 @@ def mutants_page() -> str:
     return "\n".join(parts)
 
 
-# H200
-
-
 def _again() -> str:
     """Return the sentences on the generated mutants that were run again later."""
     again = json.loads((DATA / "mutants-source-again.json").read_text(encoding="utf-8"))
@@ -143,6 +140,9 @@ def _again() -> str:
         f"that `ci` had killed, it kills {at_ci:,}; `gate` kills {at_gate} more, and {timeout} were not decided in "
         "that time."
     )
+
+
+# H200
 
 
 def h200_page() -> str:

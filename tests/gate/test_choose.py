@@ -155,6 +155,7 @@ def test_a_recording_without_its_end_is_no_map(folder):
     [
         (lambda plain: plain.update(schema=1), "2 was expected"),
         (lambda plain: plain["requirements"]["PUT"].update(units="0-100000"), "does not have"),
+        (lambda plain: plain["requirements"]["PUT"].update(suite="1-0"), "range 1-0 is empty"),
         (lambda plain: plain["requirements"]["PUT"].update(units="0 -1"), "does not match"),
         (lambda plain: plain["requirements"]["PUT"].update(units=[0]), "is not of type 'string'"),
         (lambda plain: plain["units"].update({"lib/core/host.py:LIMIT": "x"}), "does not match"),
