@@ -8,8 +8,9 @@ A rank cannot go on
 
 If that holds for all ranks that have not answered, and each that polls has confirmed it twice since then, no rank has
 written meanwhile, and none ever will: what a wavefront does depends on its registers and on memory alone. Anything else
-that a rank does, such as computing, sleeping on the host, or a loop that writes, is never taken for a standstill. A
-library that changes memory by a process of its own is not supported in this; by a thread, it is.
+that a rank does, such as computing or a loop that writes, is never taken for a standstill at once. Of a rank that waits
+on the host, in a call of torch.distributed or asleep, ``harness.ranks.idle`` decides after some seconds. A library that
+changes memory by a process of its own is not supported in this; by a thread, it is.
 
 A rank reports into a memory file that its controller made: ``report_to`` once, ``begin`` for each call.
 """
@@ -96,15 +97,34 @@ def arrived() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Standstill:
-    """Ranks that ``poll``, and ranks ``inside`` the harness's barrier, none of which can go on."""
+    """Ranks that ``poll``, ranks ``inside`` the harness's barrier, and ranks ``idle`` on the host: none goes on."""
 
     poll: tuple[int, ...]
     inside: tuple[int, ...]
+    idle: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"ranks {list(self.poll)} poll memory that no rank changes"] if self.poll else []
         parts += [f"ranks {list(self.inside)} wait for the others to end their part"] if self.inside else []
+        parts += [f"ranks {list(self.idle)} wait on the host and use no core"] if self.idle else []
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Polling:
+    """Report of a rank that repeats itself: ``epoch`` is another one if it went on in between, and ``confirmed`` counts
+    how often it has established that."""
+
+    epoch: int
+    confirmed: int
+
+
+def lasted(before: Mapping[int, Polling], now: Mapping[int, Polling]) -> bool:
+    """Return whether the ranks that polled at one moment do now, have not gone on, and have confirmed it twice."""
+    return before.keys() == now.keys() and all(
+        now[rank].epoch == first.epoch and now[rank].confirmed - first.confirmed >= _AGAIN
+        for rank, first in before.items()
+    )
 
 
 class Observer:
@@ -133,6 +153,11 @@ class Observer:
             return None
         sure = all(now[rank][CONFIRMED] - first[rank][CONFIRMED] >= _AGAIN for rank in stopped.poll)
         return stopped if sure else None
+
+    def polling(self, waiting: Collection[int]) -> dict[int, Polling]:
+        """Return which of the ranks ``waiting`` report that they repeat themselves."""
+        words = {rank: self._words[rank] for rank in sorted(waiting)}
+        return {rank: Polling(of[EPOCH], of[CONFIRMED]) for rank, of in words.items() if of[EPOCH] & 1}
 
     def close(self) -> None:
         """Unmap the memory files. Idempotent."""

@@ -389,8 +389,8 @@ class Generation:
         The grace ends early when the ranks that have not answered use no CPU at all, except with GPUs, for which a rank
         may wait asleep. That changes no verdict: the call is a RankFailure by then, and is only reported sooner.
 
-        If no rank can go on, see ``harness.standstill``, the call ends at once; if the ranks only wait on the host, see
-        ``harness.ranks.idle``, after some seconds.
+        If no rank can go on, see ``harness.standstill``, the call ends at once; if ranks wait on the host, and the
+        others at most poll, see ``harness.ranks.idle``, after some seconds.
         """
         before: list[int] | None = None
         idle = Idle()
@@ -413,11 +413,14 @@ class Generation:
             if compiled or events:
                 idle.begin()
             if not answers.errors and not events and self._is_whole and not self._on_gpus:
-                if (stopped := self._observer.look(answers.waiting)) is not None:
+                stopped = self._observer.look(answers.waiting)
+                if stopped is None:
+                    polling = self._observer.polling(answers.waiting)
+                    still = sorted(answers.waiting - polling.keys())
+                    if still and idle.lap([self._members[rank].pid for rank in still], polling):
+                        stopped = standstill.Standstill(tuple(polling), (), tuple(still))
+                if stopped is not None:
                     answers.standstill = str(stopped)
-                elif idle.lap([self._members[rank].pid for rank in answers.waiting]):
-                    answers.standstill = f"ranks {sorted(answers.waiting)} wait on the host and use no core"
-                if answers.standstill is not None:
                     return
             if answers.errors and not failed_before:
                 limit = min(limit, time.monotonic() + self._failure_grace)

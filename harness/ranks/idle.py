@@ -3,13 +3,17 @@
 A rank that works uses a core; so does a process that compiles for it, and a wavefront that polls. If nothing of that
 happens for some time in the ranks that have not answered, they wait for each other: for example in a barrier on the
 host that one of them never enters. A call that ends for this reason is a hang, as if its deadline had passed.
+
+A rank may also poll, for what a rank that waits on the host would have to write. Polling uses a core, but the rank
+reports that it repeats itself (``harness.standstill``), and so it does not make the others busy.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+from harness import standstill
 from harness.ranks import processes
 
 SECONDS = 10.0
@@ -33,20 +37,23 @@ class Idle:
     def begin(self) -> None:
         """Begin a call, or begin again: something happened."""
         self._since = time.monotonic()
-        self._before: list[int | None] | None = None
+        self._before: dict[int, int | None] | None = None
+        self._polled: Mapping[int, standstill.Polling] = {}
 
-    def lap(self, pids: Collection[int]) -> bool:
-        """Return whether the processes ``pids``, the same ones since ``begin``, have been idle for ``SECONDS``."""
+    def lap(self, pids: Collection[int], polling: Mapping[int, standstill.Polling] | None = None) -> bool:
+        """Return whether the processes ``pids`` have been idle for ``SECONDS``, and the ranks ``polling`` have polled
+        in vain as long: then none of them goes on. The time begins again if they are others than at the last look."""
         now = time.monotonic()
         if now - self._since < (FIRST if self._before is None else SECONDS):
             return False
-        before, self._before = self._before, [self._ticks(pid) for pid in sorted(pids)]
-        length, self._since = now - self._since, now
-        if before is None:
+        before, polled, length = self._before, self._polled, now - self._since
+        self._before = {pid: self._ticks(pid) for pid in pids}
+        self._polled, self._since = polling or {}, now
+        if before is None or before.keys() != self._before.keys() or not standstill.lasted(polled, self._polled):
             return False
         used = [
             after - earlier
-            for earlier, after in zip(before, self._before, strict=True)
-            if earlier is not None and after is not None
+            for pid, after in self._before.items()
+            if after is not None and (earlier := before[pid]) is not None
         ]
         return len(used) == len(before) and sum(used) <= SHARE * length * processes.TICKS

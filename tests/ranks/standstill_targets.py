@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import triton
 import triton.language as tl
 
@@ -63,6 +64,11 @@ def _leave(words: torch.Tensor) -> None:
     """Go to the barrier."""
 
 
+def _receive(words: torch.Tensor) -> None:
+    """Wait for a message that rank 0 does not send."""
+    dist.recv(torch.zeros(1), src=0)
+
+
 def _sleep(words: torch.Tensor) -> None:
     time.sleep(4)
     words[0] = 1
@@ -77,6 +83,6 @@ def _raise(words: torch.Tensor) -> None:
 
 
 PARTS: dict[str, Callable[[torch.Tensor], None]] = {
-    "poll": _poll, "poll by atomic": _poll_by_atomic, "leave": _leave, "sleep": _sleep, "count": _count,
-    "raise": _raise,
+    "poll": _poll, "poll by atomic": _poll_by_atomic, "leave": _leave, "receive": _receive,
+    "sleep": _sleep, "count": _count, "raise": _raise,
 }  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 from harness import standstill
 from harness.emulator.driver.repetition import can_write
 from harness.emulator.listing.instructions import Instruction
-from harness.ranks import RankGroup, RankHang
-from harness.standstill import ARRIVALS, CONFIRMED, EPOCH, INSIDE, Observer, Standstill
+from harness.ranks import RankGroup, RankHang, idle
+from harness.standstill import ARRIVALS, CONFIRMED, EPOCH, INSIDE, Observer, Polling, Standstill
 from tests.ranks.standstill_targets import WORDS
 
 TARGETS = "tests.ranks.standstill_targets"
@@ -57,6 +57,20 @@ def test_a_slow_rank_is_waited_for(group: RankGroup, tmp_path: Path, mode: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["fast", "weak"])
+def test_a_rank_that_waits_on_the_host_for_one_that_polls(
+    group: RankGroup, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a library's kernel hangs on one rank, and the other one is in a barrier of torch.distributed by then."""
+    monkeypatch.setattr(idle, "SECONDS", 2.0)
+    with pytest.raises(RankHang) as caught:
+        call(group, tmp_path, mode, "poll", "receive")
+    assert caught.value.standstill == (
+        "ranks [0] poll memory that no rank changes, ranks [1] wait on the host and use no core"
+    )
+
+
+@pytest.mark.slow
 def test_a_loop_that_writes_has_the_whole_deadline(group: RankGroup, tmp_path: Path) -> None:
     with pytest.raises(RankHang) as caught:
         call(group, tmp_path, "fast", "poll by atomic", "leave", deadline=4.0)
@@ -72,6 +86,13 @@ def words() -> Iterator[tuple[Observer, dict[int, memoryview]]]:
     observer.close()
     for descriptor in descriptors.values():
         os.close(descriptor)
+
+
+def test_which_ranks_report_that_they_poll(words: tuple[Observer, dict[int, memoryview]]) -> None:
+    observer, of = words
+    confirm(of[1], 3)
+    assert observer.polling({0, 1}) == {1: Polling(1, 3)}
+    assert observer.polling({0}) == {}
 
 
 def confirm(words: memoryview, times: int = 1) -> None:
