@@ -2,15 +2,15 @@
 
 A rank cannot go on
 
-- if its kernels only poll: each wavefront has returned to a state of its own, has written nothing since, and the memory
-  that it reads is as it was (``harness.emulator.driver.repetition`` establishes that), or
+- if its kernels only poll, or try to take a lock: each wavefront has returned to a state of its own, has stored nothing
+  since, and the memory that it reads is as it was (``harness.emulator.driver.repetition`` establishes that), or
 - if it waits in the harness's barrier for a rank that has not arrived there and cannot go on, or has ended its part.
 
 If that holds for all ranks that have not answered, and each that polls has confirmed it twice since then, no rank has
-written meanwhile, and none ever will: what a wavefront does depends on its registers and on memory alone. Anything else
-that a rank does, such as computing or a loop that writes, is never taken for a standstill at once. Of a rank that waits
-on the host, in a call of torch.distributed or asleep, ``harness.ranks.idle`` decides after some seconds. A library that
-changes memory by a process of its own is not supported in this; by a thread, it is.
+changed memory meanwhile, and none ever will: what a wavefront does depends on its registers and on memory alone.
+Anything else that a rank does, such as computing or a loop that stores, is never taken for a standstill at once. Of a
+rank that waits on the host, in a call of torch.distributed or asleep, ``harness.ranks.idle`` decides after some
+seconds. A library that changes memory by a process of its own is not supported in this; by a thread, it is.
 
 A rank reports into a memory file that its controller made: ``report_to`` once, ``begin`` for each call.
 """

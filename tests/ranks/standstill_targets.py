@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,22 @@ def polling(flag):
 def polling_by_atomic(flag):
     while tl.atomic_add(flag, 0) == 0:
         pass
+
+
+@triton.jit
+def polling_and_storing(flag, out):
+    while tl.load(flag, volatile=True) == 0:
+        tl.store(out, 1)
+
+
+@triton.jit
+def locking(lock, SWAP: tl.constexpr):
+    held = 1
+    while held != 0:
+        if SWAP:
+            held = tl.atomic_xchg(lock, 1)
+        else:
+            held = tl.atomic_cas(lock, 0, 1)
 
 
 @triton.jit
@@ -60,6 +77,23 @@ def _poll_by_atomic(words: torch.Tensor) -> None:
     polling_by_atomic[(1,)](words, num_warps=1)
 
 
+def _poll_and_store(words: torch.Tensor) -> None:
+    polling_and_storing[(1,)](words, words[32:], num_warps=1)
+
+
+def _lock(words: torch.Tensor, warps: int = 1, swap: bool = False) -> None:
+    """Wait for a lock that is held."""
+    words[1] = 1
+    barrier()
+    locking[(1,)](words[1:], SWAP=swap, num_warps=warps)
+
+
+def _unlock_late(words: torch.Tensor) -> None:
+    barrier()
+    time.sleep(4)
+    words[1] = 0
+
+
 def _leave(words: torch.Tensor) -> None:
     """Go to the barrier."""
 
@@ -83,6 +117,9 @@ def _raise(words: torch.Tensor) -> None:
 
 
 PARTS: dict[str, Callable[[torch.Tensor], None]] = {
-    "poll": _poll, "poll by atomic": _poll_by_atomic, "leave": _leave, "receive": _receive,
+    "poll": _poll, "poll by atomic": _poll_by_atomic, "poll and store": _poll_and_store,
+    "leave": _leave, "receive": _receive,
     "sleep": _sleep, "count": _count, "raise": _raise,
+    "lock": _lock, "lock with 4 warps": partial(_lock, warps=4), "lock by exchange": partial(_lock, swap=True),
+    "unlock late": _unlock_late,
 }  # fmt: skip

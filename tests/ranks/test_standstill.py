@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import standstill
-from harness.emulator.driver.repetition import can_write
+from harness.emulator.driver.repetition import can_write_lds, can_write_memory
 from harness.emulator.listing.instructions import Instruction
 from harness.ranks import RankGroup, RankHang, idle
 from harness.standstill import ARRIVALS, CONFIRMED, EPOCH, INSIDE, Observer, Polling, Standstill
@@ -49,6 +49,31 @@ def test_ranks_that_can_never_go_on(group: RankGroup, tmp_path: Path, mode: str,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "wait"),
+    [
+        ("fast", "lock"),
+        ("weak", "lock"),
+        ("fast", "lock with 4 warps"),
+        ("weak", "lock with 4 warps"),
+        ("fast", "lock by exchange"),
+        ("fast", "poll by atomic"),
+    ],
+)
+def test_ranks_that_poll_by_atomics(group: RankGroup, tmp_path: Path, mode: str, wait: str) -> None:
+    """For a lock that no rank gives back, or a flag; the result goes by way of LDS to all wavefronts of a program."""
+    with pytest.raises(RankHang) as caught:
+        call(group, tmp_path, mode, wait, wait)
+    assert caught.value.standstill == "ranks [0, 1] poll memory that no rank changes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["fast", "weak"])
+def test_a_lock_that_is_given_back_late_is_waited_for(group: RankGroup, tmp_path: Path, mode: str) -> None:
+    assert call(group, tmp_path, mode, "lock with 4 warps", "unlock late") == ["done", "done"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fast", "weak"])
 @pytest.mark.parametrize("other", ["sleep", "count"])
 def test_a_slow_rank_is_waited_for(group: RankGroup, tmp_path: Path, mode: str, other: str) -> None:
@@ -71,9 +96,9 @@ def test_a_rank_that_waits_on_the_host_for_one_that_polls(
 
 
 @pytest.mark.slow
-def test_a_loop_that_writes_has_the_whole_deadline(group: RankGroup, tmp_path: Path) -> None:
+def test_a_loop_that_stores_has_the_whole_deadline(group: RankGroup, tmp_path: Path) -> None:
     with pytest.raises(RankHang) as caught:
-        call(group, tmp_path, "fast", "poll by atomic", "leave", deadline=4.0)
+        call(group, tmp_path, "fast", "poll and store", "leave", deadline=4.0)
     assert caught.value.standstill is None
 
 
@@ -147,25 +172,34 @@ def test_which_ranks_cannot_go_on(words, waiting, expected) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "writes"),
+    ("text", "memory", "lds"),
     [
-        ("global_load_dword v0, v1, s[0:1] sc0 sc1", False),
-        ("buffer_inv sc0 sc1", False),
-        ("buffer_wbl2 sc0 sc1", False),
-        ("s_load_dword s0, s[2:3], 0x0", False),
-        ("ds_read_b32 v0, v1", False),
-        ("v_cmp_eq_u32_e32 vcc, 0, v0", False),
-        ("global_store_dword v0, v1, s[0:1]", True),
-        ("global_atomic_add v0, v1, v2, s[0:1] sc0", True),
-        ("flat_store_byte v[0:1], v2", True),
-        ("ds_write_b32 v0, v1", True),
-        ("ds_add_u32 v0, v1", True),
-        ("buffer_load_dword v0, s[8:11], 0 offen lds", True),
-        ("global_load_lds_dword v0, s[0:1]", True),
-        ("scratch_store_dword off, v0, s0", True),
+        ("global_load_dword v0, v1, s[0:1] sc0 sc1", False, False),
+        ("buffer_inv sc0 sc1", False, False),
+        ("buffer_wbl2 sc0 sc1", False, False),
+        ("s_load_dword s0, s[2:3], 0x0", False, False),
+        ("ds_read_b32 v0, v1", False, False),
+        ("ds_bpermute_b32 v0, v1, v2", False, False),
+        ("v_cmp_eq_u32_e32 vcc, 0, v0", False, False),
+        ("global_store_dword v0, v1, s[0:1]", True, False),
+        ("global_atomic_add v0, v1, v2, s[0:1] sc0", False, False),
+        ("global_atomic_cmpswap v0, v1, v[2:3], s[0:1] sc0", False, False),
+        ("buffer_atomic_cmpswap_x2 v[0:3], v4, s[0:3], 0 offen sc0", False, False),
+        ("global_atomic_swap v0, v1, v2, s[0:1] sc0", False, False),
+        ("flat_store_byte v[0:1], v2", True, True),
+        ("flat_atomic_cmpswap v0, v[2:3], v[4:5] sc0", False, True),
+        ("flat_load_dword v0, v[2:3]", False, False),
+        ("ds_write_b32 v0, v1", False, True),
+        ("ds_add_u32 v0, v1", False, True),
+        ("ds_cmpst_rtn_b32 v0, v1, v2, v3", False, True),
+        ("buffer_load_dword v0, s[8:11], 0 offen lds", False, True),
+        ("global_load_lds_dword v0, s[0:1]", False, True),
+        ("scratch_store_dword off, v0, s0", True, False),
+        ("s_atomic_add s0, s[2:3], 0x0", True, False),
     ],
 )
-def test_which_instructions_write(text: str, writes: bool) -> None:
+def test_which_instructions_write(text: str, memory: bool, lds: bool) -> None:
     mnemonic = text.split()[0]
     modifiers = {"lds": ""} if text.endswith(" lds") else {}
-    assert can_write(Instruction(0, 1, text, mnemonic, (), modifiers, ())) is writes
+    instruction = Instruction(0, 1, text, mnemonic, (), modifiers, ())
+    assert (can_write_memory(instruction), can_write_lds(instruction)) == (memory, lds)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.emulator.execution.launch import Launch
+from harness.emulator.wavefront.state import Wavefronts
 
 _LARGE = 16 << 20
 """Bytes of an allocation from which on its pages are looked up: for a smaller one that costs more than it saves."""
@@ -54,6 +55,18 @@ def touched(address: int, size: int) -> Iterator[tuple[int, int]]:
                     yield max(first, address), min(last, end)
     except OSError:
         yield address, end
+
+
+def state_of(ready: list[Wavefronts]) -> bytes:
+    """Return a digest of all state, except global memory, that decides what these wavefronts do next."""
+    chunks = {w.chunk.index: w.chunk for w in ready}
+    return digest([*sorted(_registers(w) for w in ready), *(c.lds.data for c in chunks.values())])
+
+
+def _registers(wf: Wavefronts) -> bytes:
+    """Return all state, except memory, that decides what these wavefronts do next."""
+    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
+    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
 
 
 def digest(parts: Iterable[bytes | memoryview | ctypes.Array[ctypes.c_char]]) -> bytes:

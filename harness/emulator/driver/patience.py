@@ -14,8 +14,8 @@ from typing import Protocol
 
 from harness import standstill, threads
 from harness.emulator.driver import isolation
-from harness.emulator.driver.digests import digest, memory_of
-from harness.emulator.driver.progress import Described, state_of
+from harness.emulator.driver.digests import digest, memory_of, state_of
+from harness.emulator.driver.progress import Described
 from harness.emulator.driver.repetition import Repetition
 from harness.emulator.faults import NoProgress, TimeLimit
 

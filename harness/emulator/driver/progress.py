@@ -5,10 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Protocol
 
-from harness.emulator.driver.digests import digest, memory_of
+from harness.emulator.driver.digests import digest, memory_of, state_of
 from harness.emulator.driver.repetition import Watched
 from harness.emulator.faults import NoProgress
-from harness.emulator.wavefront.state import Wavefronts
 
 
 class Described(Watched, Protocol):
@@ -46,15 +45,3 @@ class Progress:
             raise NoProgress(
                 f"no wavefront can go on: each polls memory that nothing will change\n{scheduler.describe()}"
             )
-
-
-def state_of(ready: list[Wavefronts]) -> bytes:
-    """Return a digest of all state, except global memory, that decides what these wavefronts do next."""
-    chunks = {w.chunk.index: w.chunk for w in ready}
-    return digest([*sorted(_registers(w) for w in ready), *(c.lds.data for c in chunks.values())])
-
-
-def _registers(wf: Wavefronts) -> bytes:
-    """Return all state, except memory, that decides what these wavefronts do next."""
-    where = wf.chunk.launch.rank, wf.block, *wf.wave.tolist()
-    return repr(where).encode() + wf.s.tobytes() + wf.v.tobytes() + wf.scc.tobytes()
