@@ -178,13 +178,16 @@ def _ragged(
     whole = 16 if build.extent in ("whole", "aligned") else 0  # such a dimension ends at a multiple of 16
     tiles_m, tiles_n = {ends[0]: (2, 2), ends[-1]: (kernel.swizzle, 0)}.get(end, (2, 1))
     rows = tiles_m * kernel.block_m + (whole if build.extent == "whole" else end[0])
-    columns = tiles_n * kernel.block_n + max(whole, end[1])
+    # A tensor without rows has tiles of as many columns as others have elements.
+    columns = tiles_n * kernel.block_n * (kernel.block_m if build.extent == "row" else 1) + max(whole, end[1])
     rings = 1 + (build.extent == "ragged") if kernel.variant == "ring" else 1
     case = simplest(ranks, op, dtype, build, (rows, columns))
     if case.in_place and COLLECTIVES[op].in_place == SOMETIMES:
         # The same kernel, on two tensors: in place a group of one has its result before the call.
         turned = "both" if case.turned in ("in", "both") else ""
         case = replace(case, in_place=False, out_pad=case.in_pad, turned=turned)
+    if build.extent == "one" and COLLECTIVES[op].shapes(1, 1, ranks) == ((1, ranks), (1, ranks)):
+        case = replace(case, m=rows)  # members' columns lie side by side: one of each has the kernel of one element
     return replace(case, rings=rings, root=ranks - 1)
 
 

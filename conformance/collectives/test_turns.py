@@ -19,7 +19,7 @@ from fixtures.requirement import requirement
 
 TURNS = 3
 """Least number of tiles of each program, if the members divide the tiles among them."""
-SHAPES = ((250, 1), (249, 2), (251, 2), (247, 1))
+SHAPES = ((250, 1), (249, 3), (251, 2), (247, 1))
 """Columns of four tiles of 64, and programs: one each for a kind of weak memory, the race detector, the other kind of
 weak memory and ordinary memory."""
 

@@ -37,10 +37,23 @@ def test_a_planted_fault_is_found_by_one_member(old, missing):
     assert missing in fault["got"] and "all_gather" in fault["wanted"]
 
 
-def test_nothing_is_read_without_a_call_of_a_gpu_of_an_open_variant_and_of_a_library_without_promises():
+def test_each_member_of_an_op_with_a_root_reads_its_own_kernels():
+    faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 1")
+    for op in ("scatter", "gather", "broadcast"):
+        findings = [check_code(environment(faulty), CollectiveCase(op=op), place, 2) for place in range(2)]
+        assert None not in findings, op
+
+
+def test_code_of_an_open_variant_keeps_the_contract_of_one():
+    case, text = CollectiveCase(op="all_reduce", default=True), listing(exchange, "gfx942")
+    assert check_code(environment(text), case, 0, 1) is None
+    fault = check_code(environment(text.replace("buffer_wbl2 sc0 sc1", "s_nop 0")), case, 0, 1)
+    assert "missing buffer_wbl2 sc0 sc1" in fault["got"] and "all_reduce two_shot" in fault["wanted"]
+
+
+def test_nothing_is_read_without_a_call_of_a_gpu_and_of_a_library_without_promises():
     faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 0")
     assert check_code(environment(faulty), CASE, -1, 0) is None
     assert check_code(environment(faulty, "rocm"), CASE, 0, 1) is None
-    assert check_code(environment(faulty), CollectiveCase(op="all_reduce"), 0, 1) is None
     assert check_code(environment(faulty, implementation="triton"), CASE, 0, 1) is None
     assert check_code(environment(faulty), CASE, 0, 1) is not None

@@ -41,10 +41,7 @@ def polling_and_storing(flag, out):
 def locking(lock, SWAP: tl.constexpr):
     held = 1
     while held != 0:
-        if SWAP:
-            held = tl.atomic_xchg(lock, 1)
-        else:
-            held = tl.atomic_cas(lock, 0, 1)
+        held = tl.atomic_xchg(lock, 1) if SWAP else tl.atomic_cas(lock, 0, 1)
 
 
 @triton.jit
