@@ -165,7 +165,11 @@ def ragged(ranks: int, op: str) -> list[list[CollectiveCase]]:
         ends = ENDS if accumulates else SAME_ENDS
         cases = [_ragged(ranks, op, dtype, build, ends, end) for end in ends]
         aligned = [(math.gcd(case.m, 16), math.gcd(case.n, 16)) for case in cases]
-        kernels.append([case for case, one in zip(cases, aligned, strict=True) if accumulates or one == aligned[0]])
+        listed = [case for case, one in zip(cases, aligned, strict=True) if accumulates or one == aligned[0]]
+        if "root" in (COLLECTIVES[op].inputs_at, COLLECTIVES[op].outputs_at) and COLLECTIVES[op].in_place != ALWAYS:
+            # The root alone passes both tensors: if they are contiguous, it has the kernel that others have otherwise.
+            listed += [replace(case, in_pad=0, out_pad=0, turned="") for case in listed]
+        kernels.append(listed)
     if not judged.extended():
         kernels = [list(map(published, cases)) for cases in kernels]
     return list(map(list, dict.fromkeys(tuple(dict.fromkeys(cases)) for cases in kernels)))
@@ -178,8 +182,9 @@ def _ragged(
     whole = 16 if build.extent in ("whole", "aligned") else 0  # such a dimension ends at a multiple of 16
     tiles_m, tiles_n = {ends[0]: (2, 2), ends[-1]: (kernel.swizzle, 0)}.get(end, (2, 1))
     rows = tiles_m * kernel.block_m + (whole if build.extent == "whole" else end[0])
-    # A tensor without rows has tiles of as many columns as others have elements.
-    columns = tiles_n * kernel.block_n * (kernel.block_m if build.extent == "row" else 1) + max(whole, end[1])
+    columns = tiles_n * kernel.block_n + max(whole, end[1])
+    if build.extent == "row":  # its tiles have as many columns as others have elements
+        columns = columns * kernel.block_m + end[1]
     rings = 1 + (build.extent == "ragged") if kernel.variant == "ring" else 1
     case = simplest(ranks, op, dtype, build, (rows, columns))
     if case.in_place and COLLECTIVES[op].in_place == SOMETIMES:
