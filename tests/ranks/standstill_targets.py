@@ -55,6 +55,17 @@ def counting(flag, out, count):
     tl.atomic_xchg(flag, 1)
 
 
+@triton.jit
+def counting_by_atomics(flag, out, count):
+    """Count, by atomics that change nothing, whose results go through LDS, and set the flag."""
+    total = 0
+    for step in range(count):
+        total += tl.atomic_cas(out, 7, 7) + step
+    tl.store(out + 1, total)
+    tl.debug_barrier()
+    tl.atomic_xchg(flag, 1)
+
+
 def act(env: Mapping[str, Any], case: Mapping[str, Any]) -> str:
     """Run this rank's part, of ``case["parts"]``, on words that all ranks map. Returns "done"."""
     patience.PATIENCE = 0.2  # type: ignore[misc]
@@ -109,6 +120,10 @@ def _count(words: torch.Tensor) -> None:
     counting[(1,)](words, words[32:], 20_000, num_warps=1)
 
 
+def _count_by_atomics(words: torch.Tensor) -> None:
+    counting_by_atomics[(1,)](words, words[32:], 20_000, num_warps=4)
+
+
 def _raise(words: torch.Tensor) -> None:
     raise ArithmeticError("planted")
 
@@ -116,7 +131,8 @@ def _raise(words: torch.Tensor) -> None:
 PARTS: dict[str, Callable[[torch.Tensor], None]] = {
     "poll": _poll, "poll by atomic": _poll_by_atomic, "poll and store": _poll_and_store,
     "leave": _leave, "receive": _receive,
-    "sleep": _sleep, "count": _count, "raise": _raise,
+    "sleep": _sleep, "count": _count, "count by atomics": _count_by_atomics,
+    "raise": _raise,
     "lock": _lock, "lock with 4 warps": partial(_lock, warps=4), "lock by exchange": partial(_lock, swap=True),
     "unlock late": _unlock_late,
 }  # fmt: skip

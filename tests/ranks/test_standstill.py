@@ -75,7 +75,7 @@ def test_a_lock_that_is_given_back_late_is_waited_for(group: RankGroup, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fast", "weak"])
-@pytest.mark.parametrize("other", ["sleep", "count"])
+@pytest.mark.parametrize("other", ["sleep", "count", "count by atomics"])
 def test_a_slow_rank_is_waited_for(group: RankGroup, tmp_path: Path, mode: str, other: str) -> None:
     """For several times as long as it takes to find out that the one that polls repeats itself."""
     assert call(group, tmp_path, mode, "poll", other) == ["done", "done"]
