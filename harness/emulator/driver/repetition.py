@@ -8,8 +8,8 @@ that distributes the result of an atomic among its wavefronts, all of them and L
 An atomic on global memory counts as a read: in a loop that waits for a lock or a flag, each one fails or writes the
 value that is there, and any other shows in the memory at the next look. What would be missed is a program that changes
 memory by atomics alone, changes it back before each look, and does so for ever, such as one that polls while it holds a
-lock: the others have then failed for seconds to get that lock. In mode ``weak``, only a compare-and-swap that fails is
-never on its way to memory, so loops with other atomics there have the whole deadline.
+lock: the others have then failed for seconds to get that lock. In mode ``weak``, whose ``settled`` counts writes, every
+atomic but a compare-and-swap that fails is a change of memory: loops with others have the whole deadline there.
 """
 
 from __future__ import annotations
