@@ -1,4 +1,4 @@
-"""Every build of a collective's kernel is read: ``conformance.collectives.code``."""
+"""Every build of a kernel of collectives and fused products is read: ``conformance.isa.builds``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.code import check_code
 from conformance.isa.contract import contracts
+from conformance.ops import products
+from conformance.ops.cases import FusedCase
+from conformance.x import tiles
+from conformance.x.cases import TileCase
 from tests.isa.protocol_kernels import exchange, listing
 
 CASE = CollectiveCase(op="all_gather")
@@ -18,8 +22,9 @@ def environment(text, device="emulated", implementation="iris_under_test"):
     """Return a stand-in for the environment of a rank that has launched a kernel with this listing."""
     launch = SimpleNamespace(kernel="exchange", listing=text)
     return SimpleNamespace(
-        rank=0, device=SimpleNamespace(name=device), implementation=implementation, launches=lambda: [launch]
-    )
+        rank=0, world_size=1, fault=None, device=SimpleNamespace(name=device), implementation=implementation,
+        launches=lambda: [launch],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -57,3 +62,22 @@ def test_nothing_is_read_without_a_call_of_a_gpu_and_of_a_library_without_promis
     assert check_code(environment(faulty, "rocm"), CASE, 0, 1) is None
     assert check_code(environment(faulty, implementation="triton"), CASE, 0, 1) is None
     assert check_code(environment(faulty), CASE, 0, 1) is not None
+
+
+def test_fused_products_and_collectives_of_one_tile_are_read():
+    text = listing(exchange, "gfx942")
+    faulty = text.replace("buffer_wbl2 sc0 sc1", "s_nop 2")
+    calls = [
+        (products.check_code, FusedCase("matmul_all_gather")),
+        (products.check_code, FusedCase("matmul_all_reduce", variant="one_shot")),
+        (tiles.check_code, TileCase("all_reduce_one_shot", "fp32", 1, 1, 1, 1, 1, methods=True)),
+    ]
+    for check, case in calls:
+        assert check(environment(text), case) is None, case
+        assert "missing buffer_wbl2 sc0 sc1" in check(environment(faulty), case)["got"], case
+
+
+def test_a_flag_that_the_suite_sets_itself_keeps_no_contract():
+    faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 3")
+    by_function = TileCase("all_reduce_one_shot", "fp32", 1, 1, 1, 1, 1, methods=False)
+    assert tiles.check_code(environment(faulty), by_function) is None
