@@ -124,10 +124,10 @@ def ending_of(status: int) -> str | None:
 class Suite:
     """A running child process in its own process group, so that a terminal's Ctrl-C reaches it only through ``stop``.
 
-    Its output goes to the file ``log``; ``tail`` keeps the last lines. The kernel interrupts it when this process
-    dies. Use it as a context manager: leaving the block kills every process of the run. Create it in the main thread,
-    which must outlive it. The process runs in ``folder``, by default the current folder, and keeps the open files
-    ``descriptors``.
+    Its output goes to the file ``log``; ``tail`` keeps the last lines. The kernel kills it when this process dies; its
+    ranks end with it. Use it as a context manager: leaving the block kills every process of the run. Create it in the
+    main thread, which must outlive it. The process runs in ``folder``, by default the current folder, and keeps the
+    open files ``descriptors``.
     """
 
     def __init__(
@@ -244,8 +244,10 @@ def _fresh(log: Path) -> IO[bytes]:
 
 
 def _end_with_parent() -> None:
+    # SIGINT would let it finish its report for nobody. And one SIGINT can be lost, between Python's last look for
+    # signals and a system call that sleeps, so that the suite would run on.
     if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

@@ -144,7 +144,7 @@ def test_the_suite_ends_when_the_command_is_killed(suite, tmp_path):
     try:
         assert gone(child.pid)
     finally:
-        psutil.Process(straggler).kill()  # the fake suite does not end its children, as fixtures.plugin does
+        psutil.Process(straggler).kill()  # no rank: those end with their suite
 
 
 def test_plain_progress_lines_without_a_terminal(suite, tmp_path):
