@@ -244,8 +244,8 @@ def _fresh(log: Path) -> IO[bytes]:
 
 
 def _end_with_parent() -> None:
-    # SIGINT would let it finish its report for nobody. And one SIGINT can be lost, between Python's last look for
-    # signals and a system call that sleeps, so that the suite would run on.
+    # SIGINT would let it finish a report that no process waits for. And a SIGINT can be lost between Python's last
+    # look for signals and a system call that sleeps, so that the suite would run on.
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

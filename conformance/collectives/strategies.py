@@ -143,11 +143,11 @@ ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (5, 38), (6, 47), (7, 51))
 A kernel compares each element of a lane with limits of its own: every number of rows, of columns modulo 8, and of
 elements modulo 4 occurs, and columns in all parts of a tile.
 """
-SAME_ENDS = ((1, 4), (3, 20), (5, 36), (7, 52))
+SAME_ENDS = ((1, 4), (2, 12), (3, 20), (4, 30), (5, 36), (6, 44), (7, 52))
 """The same for all others, whose kernels are compiled for the alignment of a member's part.
 
-Rows are odd, and 4 divides the columns, but not 8, where the kernel's ``extent`` allows. Kernels can also access the
-whole dword in which a tensor ends: there each row ends with one.
+4 divides most of the columns, but not 8, where the kernel's ``extent`` allows. Kernels can also access the whole dword
+in which a tensor ends: there each row ends with one.
 """
 
 
@@ -159,20 +159,45 @@ def ragged(ranks: int, op: str) -> list[list[CollectiveCase]]:
     rows = [row for dtype in values for row in _typed(ranks, op, dtype)]
     accumulating = [variant.name for variant in COLLECTIVES[op].variants if variant.name in ACCUMULATING]
     rows += [row for variant in accumulating for row in _accumulating(ranks, variant)]
-    kernels = []
-    for dtype, build in rows:
-        accumulates = build.kernel.variant in ACCUMULATING
-        ends = ENDS if accumulates else SAME_ENDS
-        cases = [_ragged(ranks, op, dtype, build, ends, end) for end in ends]
-        aligned = [(math.gcd(case.m, 16), math.gcd(case.n, 16)) for case in cases]
-        listed = [case for case, one in zip(cases, aligned, strict=True) if accumulates or one == aligned[0]]
-        if "root" in (COLLECTIVES[op].inputs_at, COLLECTIVES[op].outputs_at) and COLLECTIVES[op].in_place != ALWAYS:
-            # The root alone passes both tensors: if they are contiguous, it has the kernel that others have otherwise.
-            listed += [replace(case, in_pad=0, out_pad=0, turned="") for case in listed]
-        kernels.append(listed)
+    kernels = [_ragged_of(ranks, op, dtype, build) for dtype, build in rows]
     if not judged.extended():
         kernels = [list(map(published, cases)) for cases in kernels]
     return list(map(list, dict.fromkeys(tuple(dict.fromkeys(cases)) for cases in kernels)))
+
+
+def _ragged_of(ranks: int, op: str, dtype: str, build: Build) -> list[CollectiveCase]:
+    """Return the calls of ``ragged`` with one kernel."""
+    described, block_m = COLLECTIVES[op], build.kernel.block_m
+    if build.kernel.variant in ACCUMULATING:
+        return [_ragged(ranks, op, dtype, build, ENDS, end) for end in ENDS]
+    if build.extent == "one" and described.shapes(1, 1, ranks) == ((1, ranks), (1, ranks)):
+        # Members' columns lie side by side: many rows of one column have the kernel of one element, in any layout.
+        ends: Sequence[tuple[int, int]] = [(row, 4) for row in range(1, block_m, max(1, block_m // 16))]
+    else:  # in tiles of more rows than the ends have, each lies in another part
+        ends = [(row + 8 * (k % max(1, block_m // 8)), column) for k, (row, column) in enumerate(SAME_ENDS)]
+    cases = [_ragged(ranks, op, dtype, build, ends, end) for end in ends]
+    cases = [case for case in cases if _multiples(case, ranks) == _multiples(cases[0], ranks)]
+    if "root" in (described.inputs_at, described.outputs_at) and described.in_place != ALWAYS:
+        # The root alone passes both tensors. The kernel of the others is that of two with the layout of the one that
+        # they pass; two contiguous ones are a run.
+        alike = [_alike(described, case) for case in cases]
+        cases += [*alike, *(replace(case, in_pad=0, out_pad=0, turned="") for case in cases)]
+    return cases
+
+
+def _multiples(case: CollectiveCase, ranks: int) -> list[bool]:
+    """Return which sizes, strides and distances of parts are multiples of 16."""
+    members = max(len(members_of(case.group, rank, ranks)) for rank in range(ranks))
+    numbers = [case.m]
+    for turned in (False, True):
+        numbers += _numbers(case.m, case.n, (case.in_pad, case.out_pad), turned, members)
+    return [number % 16 == 0 for number in numbers]
+
+
+def _alike(described: Collective, case: CollectiveCase) -> CollectiveCase:
+    """Return the case with both tensors in the layout of the one that every member passes."""
+    side, pad = ("in", case.in_pad) if described.inputs_at != "root" else ("out", case.out_pad)
+    return replace(case, in_pad=pad, out_pad=pad, turned="both" if case.turned in (side, "both") else "")
 
 
 def _ragged(
@@ -192,7 +217,7 @@ def _ragged(
         turned = "both" if case.turned in ("in", "both") else ""
         case = replace(case, in_place=False, out_pad=case.in_pad, turned=turned)
     if build.extent == "one" and COLLECTIVES[op].shapes(1, 1, ranks) == ((1, ranks), (1, ranks)):
-        case = replace(case, m=rows)  # members' columns lie side by side: one of each has the kernel of one element
+        case = replace(case, m=rows)
     return replace(case, rings=rings, root=ranks - 1)
 
 
@@ -408,15 +433,20 @@ def of_extent(
 
     def plain(rows: int, columns: int) -> bool:
         """Return whether no size, stride and distance of parts is a multiple of 16."""
-        numbers = [columns, rows * columns]
-        for pad in pads:
-            width = rows if turned else columns
-            numbers += [width + pad, width * members + pad, rows * (columns + pad), columns * (rows + pad)]
-        return all(number % 16 for number in numbers)
+        return all(number % 16 for number in _numbers(rows, columns, pads, turned, members))
 
     heights = (1,) if extent == "row" else tuple(rows for rows in (m, m - 1, 3) if rows > 1)
     shapes = [(rows, columns) for rows in heights for columns in (*range(n, 2, -1), 3, 7)]
     return next((shape for shape in shapes if plain(*shape)), shapes[-1])
+
+
+def _numbers(rows: int, columns: int, pads: tuple[int, int], turned: bool, members: int) -> list[int]:
+    """Return the sizes, strides and distances of parts that a kernel may be compiled for."""
+    width = rows if turned else columns
+    numbers = [columns, rows * columns]
+    for pad in pads:
+        numbers += [width + pad, width * members + pad, rows * (columns + pad), columns * (rows + pad)]
+    return numbers
 
 
 def _odd(size: int) -> int:

@@ -7,6 +7,9 @@ which fails if nothing orders the member that reads before the one that writes a
 Half of the cases have two programs, which a schedule may run in any order: one that waits for the other's words goes on
 too early. The others have one, so that nothing hides what it does itself.
 
+In one case the members make two calls with the same tensors, the second without waiting for others: a member that ends
+its first call before the others have read its input overwrites that.
+
 The variant "atomic" has a kernel for each reduction, whose atomics all other members access at the same time.
 """
 
@@ -36,10 +39,11 @@ def cases(ranks, op):
     # Each member takes all tiles in the variant "atomic", and its reductions differ in the atomic alone: the first has
     # as many tiles as other variants, the others have as few as will do.
     members = {kind: 1 if kind.reduce != plain.reduce else ranks for kind in kinds}
-    return [
+    lists = [
         [replace(kind, m=_rows(members[kind], programs), n=columns, comm_sms=programs) for columns, programs in SHAPES]
         for kind in kinds
     ]
+    return [[*others, replace(last, calls=2, reuse=True)] for *others, last in lists]
 
 
 def _rows(ranks, programs):

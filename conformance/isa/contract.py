@@ -187,6 +187,8 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
                 yield f"{code.label}: the flag {step} is not written at scope {contract.scope}: missing {missing}"
     if is_own and contract.order is None:
         yield from _of_remote_atomics(contract, code)
+    if is_own and contract.own.words:
+        yield from _of_words(contract, code)
 
 
 def flags_of(contract: Contract, program: Program, at_scope: bool = True) -> list[Step]:
@@ -206,6 +208,18 @@ def _of_remote_atomics(contract: Contract, code: Code) -> Iterator[str]:
         if (step.access, step.where) == ("atomic", "remote") and not protocol.covers(step.scope, contract.scope):
             missing = needed(code.fingerprint.language, step, contract.scope)
             yield f"{code.label}: the remote atomic {step} is not at scope {contract.scope}: missing {missing}"
+
+
+def _of_words(contract: Contract, code: Code) -> Iterator[str]:
+    """A word of data and flag that stays in a cache is never seen by the member that polls for it."""
+    for step in _remote_stores(code):
+        if not protocol.covers(step.scope, contract.scope):
+            missing = needed(code.fingerprint.language, step, contract.scope)
+            yield f"{code.label}: the remote store {step} is not at scope {contract.scope}: missing {missing}"
+
+
+def _remote_stores(code: Code) -> list[Step]:
+    return [step for step in code.program.steps() if (step.access, step.where) == ("store", "remote")]
 
 
 def _of_atomic(code: Code, sem: str, scope: str) -> Iterator[str]:
@@ -334,17 +348,9 @@ def _widths(codes: list[Code], kind: str, width: int) -> Iterator[str]:
 
 
 def _words(contract: Contract, codes: list[Code]) -> Iterator[str]:
-    stores = [
-        (code, step)
-        for code in codes
-        for step in code.program.steps()
-        if (step.access, step.where) == ("store", "remote")
-    ]
+    stores = [(code, step) for code in codes for step in _remote_stores(code)]
     for code, step in stores:
         if step.width != contract.own.words:
             yield f"{code.label}: the remote store {step} is {step.width} bytes wide, wanted {contract.own.words}"
-        if not protocol.covers(step.scope, contract.scope):
-            missing = needed(code.fingerprint.language, step, contract.scope)
-            yield f"{code.label}: the remote store {step} is not at scope {contract.scope}: missing {missing}"
     if not stores:
         yield f"{', '.join(code.label for code in codes)}: no remote store, wanted {contract.own.words} bytes wide"

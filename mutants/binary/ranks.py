@@ -21,11 +21,11 @@ def watch(env: Any, payload: None) -> None:
 
 
 def launched(env: Any, known: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Return the kernels that rank 0 has launched since the last call: name and listing by key.
+    """Return the kernels that this rank has launched since the last call: name and listing by key.
 
     The listing of a kernel whose key is in ``known`` is left out.
     """
-    seen = {key: (name, "" if key in known else text) for key, (name, text) in _seen.items()} if env.rank == 0 else {}
+    seen = {key: (name, "" if key in known else text) for key, (name, text) in _seen.items()}
     _seen.clear()
     return seen
 

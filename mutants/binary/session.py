@@ -77,7 +77,9 @@ class Session:
             if self._outcome(call).verdict is not Verdict.PASS:
                 self._watch()
                 continue  # it depended on an earlier call of its test
-            for key, (name, text) in self._group.call(f"{RANKS}:launched", tuple(self.listings))[0].items():
+            # Ranks have other kernels than rank 0 where groups differ in size, or have a root.
+            of_ranks = self._group.call(f"{RANKS}:launched", tuple(self.listings))
+            for key, (name, text) in {key: each for rank in of_ranks for key, each in rank.items()}.items():
                 if key not in self.listings:
                     if number >= len(calls):
                         continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from conformance.ops import products
 from conformance.ops.cases import FusedCase
 from conformance.x import tiles
 from conformance.x.cases import TileCase
-from tests.isa.protocol_kernels import exchange, listing
+from tests.isa.protocol_kernels import exchange, listing, words
 
 CASE = CollectiveCase(op="all_gather")
 
@@ -54,6 +55,14 @@ def test_code_of_an_open_variant_keeps_the_contract_of_one():
     assert check_code(environment(text), case, 0, 1) is None
     fault = check_code(environment(text.replace("buffer_wbl2 sc0 sc1", "s_nop 0")), case, 0, 1)
     assert "missing buffer_wbl2 sc0 sc1" in fault["got"] and "all_reduce two_shot" in fault["wanted"]
+
+
+def test_words_of_data_and_flag_are_stored_past_all_caches():
+    text, case = listing(words, "gfx942"), CollectiveCase(op="all_gather", protocol="ll")
+    assert check_code(environment(text), case, 0, 1) is None
+    faulty = re.sub(r"(global_store_dwordx2 .*) sc0 sc1", r"\1 sc0", text)
+    fault = check_code(environment(faulty), case, 0, 1)
+    assert "is not at scope sys: missing sc0 sc1" in fault["got"] and "all_gather ll" in fault["wanted"]
 
 
 def test_nothing_is_read_without_a_call_of_a_gpu_and_of_a_library_without_promises():

@@ -42,7 +42,7 @@ class Ranks:
         elif name == "leave":
             self.replaced, self.spoiled = self.replaced + 1, False
         elif name == "launched":
-            return [{key_of(LISTING): ("put", LISTING)}]
+            return [{}, {key_of(LISTING): ("put", LISTING)}]  # a group of rank 0 alone has a kernel of its own
         else:
             self.made.append(self.new)
             self.spoiled = self.spoiled or (self.new != "" and self.new == self.spoils)
@@ -57,7 +57,7 @@ def started(ranks: Ranks, *calls: Call, further: tuple[Call, ...] = ()) -> Sessi
     return Session(ranks, calls, 10.0, further=further)
 
 
-def test_the_kernels_of_the_calls_give_the_mutants():
+def test_the_kernels_of_the_calls_on_any_rank_give_the_mutants():
     assert started(Ranks(), call("one")).mutants() == [BARRIER, WAIT, SWAPPED]
 
 
