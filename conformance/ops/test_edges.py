@@ -6,7 +6,7 @@
 """
 
 from conformance.ops.operations import PRODUCTS
-from conformance.ops.products import run
+from conformance.ops.products import moves, run
 from fixtures.requirement import requirement
 
 
@@ -16,6 +16,6 @@ def cases(ranks, op):
     return edges(op)
 
 
-@requirement("FUSED-EDGES-001", cases=cases, op=tuple(PRODUCTS), weak=False)
+@requirement("FUSED-EDGES-001", cases=cases, op=tuple(PRODUCTS), moves=moves)
 def test_edges(check, case):
     check(run, case)
