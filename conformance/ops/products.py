@@ -11,6 +11,7 @@ In every second call the inputs that no other rank reads are outside the heap, i
 element: on the emulated device an access beyond it is a fault.
 """
 
+import contextlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -55,14 +56,18 @@ def moves(ranks: int, case: FusedCase) -> bool:
     return ranks > 1 and case.m > 0 and case.n > 0 and case.k > 0
 
 
-def run(env: Env, case: FusedCase) -> Any:
-    """Run a case on this rank and return the first difference: the rank function of most fused-product tests."""
+def run(env: Env, case: FusedCase, confined: bool = False) -> Any:
+    """Run a case on this rank and return the first difference: the rank function of most fused-product tests.
+
+    ``confined``: on the emulated device, an access of the arena beyond the case's tensors is a fault.
+    """
     product = prepare(env, case)
     given = [inputs_of(env, case, product, k) for k in range(case.calls)]
     wanted = [wanted_of(env, case, product, values) for values in given]
     env.settle()
     findings = Findings(env.rank)
-    outputs = perform(env, case, product, given, findings)
+    with env.confined(list(product.tensors.values())) if confined else contextlib.nullcontext():
+        outputs = perform(env, case, product, given, findings)
     env.settle()
     return judge(env, case, product, given, wanted, outputs, findings) or check_code(env, case)
 
@@ -107,7 +112,7 @@ def inputs_of(env: Env, case: FusedCase, product: Product, call: int) -> dict[st
             random = np.random.default_rng([call, rank, place])
             limit = {"a": 2, "b": 1, "bias": 9}[name]
             values[name] = torch.from_numpy(random.integers(-limit, limit + 1, product.shapes[name])).float()
-    if call % 2:
+    if call % 2 and case.k:
         _cancel(env, case, values)
     if case.dtype == "fp32" and not case.tf32:
         values["a"] *= 1 + 2**-12

@@ -72,15 +72,45 @@ def edges(op: str) -> list[FusedCase]:
     return listed if judged.extended() else list(dict.fromkeys(map(published, listed)))
 
 
+def ragged(op: str) -> list[list[FusedCase]]:
+    """Return calls with each kernel that ``fused`` draws, with each of its columns and inner elements, and for rows that
+    end a tile at each place among the rows of a lane; one without inner elements, where the kernel takes multiples of
+    16; and the edges. The second call has those inputs outside the heap that no other rank reads."""
+    listed = []
+    for row in rows():
+        if row["op"] != op:
+            continue
+        kernel = KERNELS[row["kernel"]]
+        case = kernel.case(op, row["dtype"], variant=row["variant"], sms=2, calls=2)
+        further = kernel.blocks[0] - 16  # a larger tile also ends in its second half
+        turns = max(len(ENDS), len(kernel.columns), len(kernel.inner)) if row["kernel"] else 1
+        sizes = [
+            (ENDS[k % len(ENDS)] + further * (k % 2), kernel.columns[k % len(kernel.columns)],
+             kernel.inner[k % len(kernel.inner)])
+            for k in range(turns)
+        ]  # fmt: skip
+        if kernel.inner[0] % 16 == 0:
+            sizes += [(1, 16, kernel.inner[0]), (33, 48, 0)]
+        listed.append([replace(case, m=m, n=n, k=k) for m, n, k in sizes])
+    listed.append([case for case, _ in _edges(op)])
+    if not judged.extended():
+        listed = [list(dict.fromkeys(map(published, cases))) for cases in listed]
+    return listed
+
+
+ENDS = (18, 23, 24, 29)
+"""Rows that end in each four rows of a second tile of 16, and at each place of four."""
+
+
 def _edges(op: str) -> list[tuple[FusedCase, Mapping[str, Any]]]:
     """Return each case of ``edges``, and the values that select its kernel: see ``rows``. ``kernel`` None is none of
     ``KERNELS``."""
     odd, even, turned = 1, 2, 3
-    large = Kernel((64,), (64,), blocks=(32, 64, 32))
+    large = Kernel((80,), (64,), blocks=(32, 64, 32))
     free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
     variants = PRODUCTS[op].variants
     listed = [
-        (large.case(op, "fp16", m=64, n=64, k=64, sms=2, variant=variant, **free), {"kernel": None})
+        (large.case(op, "fp16", m=48, n=80, k=64, sms=2, variant=variant, **free), {"kernel": None})
         for variant in variants
     ]
     (first, second, third), others = (variants * 3)[:3], variants[3:]
@@ -90,6 +120,9 @@ def _edges(op: str) -> list[tuple[FusedCase, Mapping[str, Any]]]:
         (odd, "fp16", third, {"m": 33, "n": 62, "k": 39, "sms": 2}),
         *((odd, "fp16", one, {"m": 33, "n": 62, "k": 39, "sms": 5}) for one in others),
     ]
+    if PRODUCTS[op].reached == "a":
+        # As many programs as tiles: one of them gathers, and finds no tile left.
+        chosen.insert(1, (turned, "bf16", first, {"m": 33, "n": 32, "k": 64, "sms": 4}))
     for kernel, dtype, variant, sizes in chosen:
         row = {"op": op, "dtype": dtype, "kernel": kernel, "variant": variant}
         listed.append((KERNELS[kernel].case(op, dtype, variant=variant, **sizes, **free), row))

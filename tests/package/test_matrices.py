@@ -158,7 +158,7 @@ def test_a_fused_product_is_in_every_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     cases_of = with_scratch(monkeypatch, PRODUCTS, "matmul_all_reduce", SUITE / "ops", requirement="FUSED-SCRATCH-001")
     assert set(cases_of) == {
         "FUSED-SCRATCH-001", "FUSED-EDGES-001", "FUSED-REFUSED-001", "FUSED-REFUSED-002", "FUSED-CAPTURE-001",
-        "FUSED-ROOM-001", "FUSED-HELD-001", "FUSED-STEPS-001", "FUSED-FAR-001", "FUSED-LARGE-001",
+        "FUSED-ROOM-001", "FUSED-HELD-001", "FUSED-STEPS-001", "FUSED-FAR-001", "FUSED-LARGE-001", "FUSED-RAGGED-001",
     }  # fmt: skip
     for requirement in ("FUSED-EDGES-001", "FUSED-CAPTURE-001", "FUSED-HELD-001", "FUSED-STEPS-001"):
         assert {case.variant for case in cases_of[requirement]} == set(PRODUCTS[NAME].variants)

@@ -15,6 +15,9 @@ SCOPES: tuple[Scope, ...] = ("", "cta", "gpu", "sys")
 """From the narrowest to the widest; "" is an access that any cache may answer or keep."""
 
 
+_COMPARISONS = ("v_cmp", "s_cmp", "s_bitcmp")
+
+
 def covers(scope: Scope, wanted: Scope) -> bool:
     """Return whether an access or fence at ``scope`` is good for ``wanted``."""
     return SCOPES.index(scope) >= SCOPES.index(wanted)
@@ -49,6 +52,11 @@ class Step:
     barrier: bool = False
     sleeps: bool = False
     guarded: bool = False
+
+    @property
+    def compares(self) -> bool:
+        """It writes the result of a comparison."""
+        return self.text.lstrip().startswith(_COMPARISONS) or " setp." in f" {self.text}"
 
     @property
     def place(self) -> str:

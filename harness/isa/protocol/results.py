@@ -7,9 +7,16 @@ from collections.abc import Collection
 from harness.isa.protocol.program import Program, Step
 
 
-def reaching(program: Program, source: Step, at: Step, blocks: Collection[int] | None = None) -> set[str]:
+def reaching(
+    program: Program, source: Step, at: Step, blocks: Collection[int] | None = None, values: bool = False
+) -> set[str]:
     """Return the registers that may hold something computed from the result of ``source`` when the program comes to
-    ``at``, by ways inside ``blocks`` only; None: by any way. Shared memory is one register, "lds"."""
+    ``at``, by ways inside ``blocks`` only; None: by any way. Shared memory is one register, "lds".
+
+    ``values``: a comparison with the result, the lanes and branches that it selects, and what goes through shared
+    memory, are not computed from it.
+    """
+    never = frozenset({"exec", "lds"}) if values else frozenset[str]()
     inside = range(len(program.blocks)) if blocks is None else blocks
     entries: dict[int, set[str]] = {block: set() for block in inside}
     waiting = [block for block in inside if source in program.blocks[block] or at in program.blocks[block]]
@@ -20,8 +27,8 @@ def reaching(program: Program, source: Step, at: Step, blocks: Collection[int] |
         for step in program.blocks[block]:
             if step is at:
                 result |= tainted
-            if step is source or step.reads & tainted:
-                tainted |= step.writes
+            if step is source or (step.reads & tainted and not (values and step.compares)):
+                tainted |= step.writes - never
             elif not step.guarded:
                 tainted -= step.writes - {"lds"}
         for other in program.edges[block]:
@@ -32,9 +39,12 @@ def reaching(program: Program, source: Step, at: Step, blocks: Collection[int] |
 
 
 def is_address(program: Program, load: Step) -> bool:
-    """Return whether what ``load`` loads becomes an address, as an entry of a table does."""
+    """Return whether what ``load`` loads becomes an address, as an entry of a table does.
+
+    Not by way of shared memory, where the elements of a product lie beside what programs have shared out.
+    """
     return any(
-        reaching(program, load, step) & step.address
+        reaching(program, load, step, values=True) & step.address
         for step in program.steps()
         if step.access and step is not load
     )  # fmt: skip
