@@ -51,6 +51,10 @@ KERNELS = (
 )
 
 
+LARGE = Kernel((64, 80), (64,), blocks=(32, 64, 32))
+"""A kernel in whose tiles a lane holds other elements of a float32 tensor than of a float16 tensor."""
+
+
 def published(case: FusedCase) -> FusedCase:
     """Return the case, changed to what the published API has: no bias of products that are summed, calls that are
     ordered by the caller's barriers, and where it refuses less, at least one whole block."""
@@ -73,9 +77,8 @@ def edges(op: str) -> list[FusedCase]:
 
 
 def ragged(op: str) -> list[list[FusedCase]]:
-    """Return calls with each kernel that ``fused`` draws, with each of its columns and inner elements, and for rows that
-    end a tile at each place among the rows of a lane; one without inner elements, where the kernel takes multiples of
-    16; and the edges. The second call has those inputs outside the heap that no other rank reads."""
+    """Return calls with each kernel that ``fused`` draws: each of its columns and inner elements, and rows that end a
+    tile at each place among the rows of a lane; one call without inner elements; and the edges."""
     listed = []
     for row in rows():
         if row["op"] != op:
@@ -89,10 +92,11 @@ def ragged(op: str) -> list[list[FusedCase]]:
              kernel.inner[k % len(kernel.inner)])
             for k in range(turns)
         ]  # fmt: skip
-        if kernel.inner[0] % 16 == 0:
-            sizes += [(1, 16, kernel.inner[0]), (33, 48, 0)]
         listed.append([replace(case, m=m, n=n, k=k) for m, n, k in sizes])
-    listed.append([case for case, _ in _edges(op)])
+        if kernel.turned:  # without inner elements, a stride of a multiple of 16 comes from the padding
+            listed[-1].append(replace(case, m=33, n=48, k=0, pad=16))
+    whole = [case for case, _ in _edges(op)]
+    listed.append([*whole, *(replace(case, m=48, n=80) for case in whole if case.block_n == LARGE.blocks[1])])
     if not judged.extended():
         listed = [list(dict.fromkeys(map(published, cases))) for cases in listed]
     return listed
@@ -106,11 +110,10 @@ def _edges(op: str) -> list[tuple[FusedCase, Mapping[str, Any]]]:
     """Return each case of ``edges``, and the values that select its kernel: see ``rows``. ``kernel`` None is none of
     ``KERNELS``."""
     odd, even, turned = 1, 2, 3
-    large = Kernel((80,), (64,), blocks=(32, 64, 32))
     free = {"calls": 3, "async_op": True, "skewed": 0, "skew_ms": 5}
     variants = PRODUCTS[op].variants
     listed = [
-        (large.case(op, "fp16", m=48, n=80, k=64, sms=2, variant=variant, **free), {"kernel": None})
+        (LARGE.case(op, "fp16", m=64, n=64, k=64, sms=2, variant=variant, **free), {"kernel": None})
         for variant in variants
     ]
     (first, second, third), others = (variants * 3)[:3], variants[3:]

@@ -217,6 +217,25 @@ def test_a_load_of_an_address_is_none_of_data() -> None:
     assert stale(poll, table, through, overwritten, store(address=frozenset({"s1"}))) == [(poll, table)]
 
 
+@pytest.mark.parametrize(
+    "text", ["v_cmp_u_f32_e64 s[2:3], v0, v0", "s_cmp_lt_i32 s0, 1", "@%p1 setp.lt.f32 %p2, %f1, 0f00000000;"]
+)
+def test_what_a_comparison_with_data_chooses_is_no_address_from_a_table(text: str) -> None:
+    poll, data = load("poll", scope="sys"), load("data", writes=frozenset({"s0"}))
+    compared = step(text, reads=frozenset({"s0"}), writes=frozenset({"vcc"}))
+    chosen = step("choose", reads=frozenset({"vcc"}), writes=frozenset({"s1"}))
+    assert stale(poll, data, compared, chosen, store(address=frozenset({"s1"}))) == [(poll, data)]
+    assert stale(poll, data, replace(compared, text="v_add"), chosen, store(address=frozenset({"s1"}))) == []
+
+
+@pytest.mark.parametrize("register", ["lds", "exec"])
+def test_what_goes_through_shared_memory_or_the_mask_is_no_address_from_a_table(register: str) -> None:
+    poll, data = load("poll", scope="sys"), load("data", writes=frozenset({"s0"}))
+    there = step("there", reads=frozenset({"s0"}), writes=frozenset({register}))
+    back = step("back", reads=frozenset({register}), writes=frozenset({"s1"}))
+    assert stale(poll, data, there, back, store(address=frozenset({"s1"}))) == [(poll, data)]
+
+
 def disordered(*steps: Step, releases: bool = False, acquires: bool = False, scope: Any = "sys") -> list[str]:
     return [one.lack for one in unordered(straight(*steps), scope, releases=releases, acquires=acquires)]
 

@@ -41,7 +41,8 @@ def reaching(
 def is_address(program: Program, load: Step) -> bool:
     """Return whether what ``load`` loads becomes an address, as an entry of a table does.
 
-    Not by way of shared memory, where the elements of a product lie beside what programs have shared out.
+    Not by way of shared memory: there the elements of a matrix are next to the numbers of the tiles that programs have
+    shared out.
     """
     return any(
         reaching(program, load, step, values=True) & step.address
