@@ -179,9 +179,8 @@ def _ragged_of(ranks: int, op: str, dtype: str, build: Build) -> list[Collective
     cases = [case for case in cases if _multiples(case, ranks) == _multiples(cases[0], ranks)]
     if "root" in (described.inputs_at, described.outputs_at) and described.in_place != ALWAYS:
         # The root alone passes both tensors. The kernel of the others is that of two with the layout of the one that
-        # they pass; two contiguous ones are a run.
-        alike = [_alike(described, case) for case in cases]
-        cases += [*alike, *(replace(case, in_pad=0, out_pad=0, turned="") for case in cases)]
+        # they pass.
+        cases += [_alike(described, case) for case in cases]
     return cases
 
 

@@ -87,8 +87,10 @@ def ragged(op: str) -> list[list[FusedCase]]:
         case = kernel.case(op, row["dtype"], variant=row["variant"], sms=2, calls=2)
         further = kernel.blocks[0] - 16  # a larger tile also ends in its second half
         turns = max(len(ENDS), len(kernel.columns), len(kernel.inner)) if row["kernel"] else 1
+        # Of transposed matrices the rows are a stride, with all ranks' rows also that of four.
+        rows_of = [end + 2 * (kernel.turned and end % 4 == 0) for end in ENDS]
         sizes = [
-            (ENDS[k % len(ENDS)] + further * (k % 2), kernel.columns[k % len(kernel.columns)],
+            (rows_of[k % len(ENDS)] + further * (k % 2), kernel.columns[k % len(kernel.columns)],
              kernel.inner[k % len(kernel.inner)])
             for k in range(turns)
         ]  # fmt: skip
