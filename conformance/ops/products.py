@@ -12,6 +12,7 @@ element: on the emulated device an access beyond it is a fault.
 """
 
 import contextlib
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -84,7 +85,9 @@ def prepare(env: Env, case: FusedCase) -> Product:
     env.image.reset()
     shapes = shapes_of(case, env.world_size)
     dtype = of_name(case.dtype)
-    counts = {name: _memory(case, name, shape)[0] * _memory(case, name, shape)[1] for name, shape in shapes.items()}
+    # Last the one that other ranks access: what they access beyond it is none of the others.
+    order = sorted(shapes, key=lambda name: name == PRODUCTS[case.op].reached)
+    counts = {name: math.prod(_memory(case, name, shapes[name])) for name in order}
     places = starts(1024, [count * dtype.itemsize for count in counts.values()])
     regions = {
         name: env.image.claim(name, place, count, dtype)

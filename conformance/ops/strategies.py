@@ -95,6 +95,8 @@ def ragged(op: str) -> list[list[FusedCase]]:
             for k in range(turns)
         ]  # fmt: skip
         listed.append([replace(case, m=m, n=n, k=k) for m, n, k in sizes])
+        if PRODUCTS[op].reached == "a" and kernel.turned:  # one row, which all programs gather
+            listed[-1].append(replace(case, m=1, n=16, k=32))
         if kernel.turned:  # without inner elements, a stride of a multiple of 16 comes from the padding
             listed[-1].append(replace(case, m=33, n=48, k=0, pad=16))
     whole = [case for case, _ in _edges(op)]
