@@ -56,7 +56,8 @@ def stale() -> list[str]:
 def mutants_page() -> str:
     """Return the page of the kill matrices."""
     kinds = (
-        "listed", "listed-rest", "source", "reported", "library", "machine-code", "ring", "collectives", "fused", "harness",
+        "listed", "listed-rest", "source", "reported", "library", "machine-code", "ring", "collectives", "fused",
+        "harness",
     )  # fmt: skip
     files = [f"mutants-{kind}.json" for kind in kinds]
     matrices = [matrix.read(DATA / name) for name in files]
@@ -122,11 +123,12 @@ def mutants_page() -> str:
         "Machine code of the fused products on three ranks": (
             "A sample of 160 with the seed 12 from all operators, under the calls of `test_operations.py` and "
             "`test_edges.py` of the fused products with the level `gate` on three ranks, of `test_ragged.py`, "
-            "`test_steps.py` and `test_config.py`. Before, with Triton 3.6, 43 of 81 were killed: no case read the code of "
-            "these kernels. Each case reads it now, as those of the collectives do, and 116 of the 160 were killed. "
-            "The other 44 were all read: 29 are argued to be equivalent, and 15 were holes. What a load of a matrix is was taken for an address, so "
-            "that a missing invalidation before it was not reported; programs that share out tiles ran one after "
-            "another, since these cases never ran in weak memory; the sizes ended at too few elements of a tile; "
+            "`test_steps.py` and `test_config.py`. Before, with Triton 3.6, 43 of 81 were killed: no case read the "
+            "code of these kernels. Each case reads it now, as with collectives, and 116 of the 160 were killed. "
+            "The other 44 were all read: 29 are argued to be equivalent, and 15 were holes. What is loaded from a "
+            "matrix was taken for an address, so that a missing invalidation before the load was not reported; "
+            "programs that share out tiles ran one after another, since these cases never ran in weak memory; the "
+            "sizes ended at too few elements of a tile; "
             "nothing was confined to the matrices; and no product had no inner elements. With these mended, the 44 "
             "were run again. What is alive reads beyond a workspace, to which kernels are not confined."
         ),
