@@ -235,9 +235,25 @@ def test_pages_name_no_machine():
         assert not re.search(r"/(work|opt|root|tmp|home)/|https?://(?!example\.org/)", page.read_text()), page.name
 
 
+def results_of(name):
+    return matrix.read(ROOT / f"docs/results/data/mutants-{name}.json").results
+
+
 def test_the_readmes_share_of_rejected_changes_is_that_of_the_data():
-    results = matrix.read(ROOT / "docs/results/data/mutants-machine-code.json").results
+    results = results_of("machine-code")
     killed, decided = share(results)
     assert f"Of {len(results)} changes of the machine code" in README
     assert f"reject {killed}; {len(results) - decided} are argued to be equivalent" in README
     assert (SHARPNESS["changes"], SHARPNESS["rejected"]) == (decided, killed), "the figure of certificates"
+    further = [*results_of("collectives"), *results_of("fused")]
+    killed, decided = share(further)
+    assert f"Of {len(further)} in\nall collectives and fused products, they reject {killed}; " in README
+    assert f"{len(further) - decided} are argued to be equivalent. The [kill" in README
+
+
+def test_the_readmes_share_of_rejected_sources_is_that_of_the_data():
+    results = results_of("source")
+    killed, decided = share(results)
+    at_ci, _ = share(results, "ci")
+    assert f"Of {len(results):,} generated changes of its source, level `ci` rejects {at_ci:,}, and" in README
+    assert f"level `gate` {killed - at_ci} more; {len(results) - decided} are argued to be equivalent" in README
