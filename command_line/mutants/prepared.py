@@ -223,6 +223,7 @@ def main(descriptor: int, kind: str, further: Sequence[str]) -> None:
     closed."""
     checkout = kind == _KINDS[True]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command closes the connection when it is interrupted
+    processes.outlive_parent()  # the end of the connection shows that, and runs may have started processes
     processes.adopt_orphans()
     with socket.socket(fileno=descriptor) as connection:
         try:

@@ -147,7 +147,7 @@ SAME_ENDS = ((1, 4), (2, 12), (3, 20), (4, 30), (5, 36), (6, 44), (7, 52))
 """The same for all others, whose kernels are compiled for the alignment of a member's part.
 
 4 divides most of the columns, but not 8, where the kernel's ``extent`` allows. Kernels can also access the whole dword
-in which a tensor ends: there each row ends with one.
+in which a tensor ends: there most rows end with one.
 """
 
 
@@ -215,7 +215,8 @@ def _ragged(
         # The same kernel, on two tensors: in place a group of one has its result before the call.
         turned = "both" if case.turned in ("in", "both") else ""
         case = replace(case, in_place=False, out_pad=case.in_pad, turned=turned)
-    if build.extent == "one" and COLLECTIVES[op].shapes(1, 1, ranks) == ((1, ranks), (1, ranks)):
+    side_by_side = COLLECTIVES[op].shapes(1, 1, ranks) == ((1, ranks), (1, ranks))
+    if build.extent == "aligned" or (build.extent == "one" and side_by_side):
         case = replace(case, m=rows)
     return replace(case, rings=rings, root=ranks - 1)
 

@@ -25,7 +25,8 @@ def check_builds(
     """Return the first fault in the code that this case has launched so far, or None.
 
     Code is right that keeps one of the contracts ``allowed``. ``call``: its name in a finding. With ``shared`` all
-    members of the group launch the same kernels, so each reads a share of them; ``place``: this one's.
+    members of the group launch the same kernels, so each reads a share of them; ``place``: this one's. Kernels with a
+    ``DeviceContext``, which has the rank as a constant, and those that only a root launches are not shared.
     Nothing is read on GPUs, where it takes long, nor of a library that makes no promise about its code:
     ISA-CONTRACT-001 alone judges that, as far as others must keep a contract.
     """

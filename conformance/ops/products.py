@@ -58,7 +58,8 @@ def moves(ranks: int, case: FusedCase) -> bool:
 
 
 def run(env: Env, case: FusedCase, confined: bool = False) -> Any:
-    """Run a case on this rank and return the first difference: the rank function of most fused-product tests.
+    """Run a case on this rank, read the code of its kernels, and return the first difference: the rank function of most
+    fused-product tests.
 
     ``confined``: on the emulated device, an access of the arena beyond the case's tensors is a fault.
     """

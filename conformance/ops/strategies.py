@@ -87,8 +87,8 @@ def ragged(op: str) -> list[list[FusedCase]]:
         case = kernel.case(op, row["dtype"], variant=row["variant"], sms=2, calls=2)
         further = kernel.blocks[0] - 16  # a larger tile also ends in its second half
         turns = max(len(ENDS), len(kernel.columns), len(kernel.inner)) if row["kernel"] else 1
-        # Of transposed matrices the rows are a stride, with all ranks' rows also that of four.
-        rows_of = [end + 2 * (kernel.turned and end % 4 == 0) for end in ENDS]
+        # Of transposed matrices the rows are a stride, with all ranks' rows also that of up to eight.
+        rows_of = [end | kernel.turned for end in ENDS]
         sizes = [
             (rows_of[k % len(ENDS)] + further * (k % 2), kernel.columns[k % len(kernel.columns)],
              kernel.inner[k % len(kernel.inner)])
@@ -97,7 +97,9 @@ def ragged(op: str) -> list[list[FusedCase]]:
         listed.append([replace(case, m=m, n=n, k=k) for m, n, k in sizes])
         if PRODUCTS[op].reached == "a" and kernel.turned:  # one row, which all programs gather
             listed[-1].append(replace(case, m=1, n=16, k=32))
-        if kernel.turned:  # without inner elements, a stride of a multiple of 16 comes from the padding
+        if (
+            kernel.turned and judged.extended()
+        ):  # without inner elements, a stride of a multiple of 16 comes from the padding
             listed[-1].append(replace(case, m=33, n=48, k=0, pad=16))
     whole = [case for case, _ in _edges(op)]
     listed.append([*whole, *(replace(case, m=48, n=80) for case in whole if case.block_n == LARGE.blocks[1])])

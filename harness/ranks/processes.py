@@ -34,6 +34,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Undo ``die_with_parent``, and what a parent has set in that way: this process notices its end by other means."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
     """Return the descriptors that are readable or at their end; waits at most ``seconds`` for the first."""
     poll = select.poll()

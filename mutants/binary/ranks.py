@@ -17,6 +17,7 @@ _seen: dict[str, tuple[str, str]] = {}
 
 def watch(env: Any, payload: None) -> None:
     """Execute unchanged machine code from now on, and note the kernels that are launched."""
+    _seen.clear()  # of a call that failed
     _driver().rewrite = _noted
 
 

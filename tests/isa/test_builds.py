@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +20,11 @@ from tests.isa.protocol_kernels import exchange, listing, words
 CASE = CollectiveCase(op="all_gather")
 
 
-def environment(text, device="emulated", implementation="iris_under_test"):
+def environment(text, device="emulated", implementation="iris_under_test", rank=0, ranks=1):
     """Return a stand-in for the environment of a rank that has launched a kernel with this listing."""
     launch = SimpleNamespace(kernel="exchange", listing=text)
     return SimpleNamespace(
-        rank=0, world_size=1, fault=None, device=SimpleNamespace(name=device), implementation=implementation,
+        rank=rank, world_size=ranks, fault=None, device=SimpleNamespace(name=device), implementation=implementation,
         launches=lambda: [launch],
     )  # fmt: skip
 
@@ -86,7 +87,16 @@ def test_fused_products_and_collectives_of_one_tile_are_read():
         assert "missing buffer_wbl2 sc0 sc1" in check(environment(faulty), case)["got"], case
 
 
-def test_a_flag_that_the_suite_sets_itself_keeps_no_contract():
+def test_members_share_the_kernels_of_a_fused_product_and_each_has_its_own_with_a_context():
+    faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 4")
+    own = TileCase("all_reduce_one_shot", "fp32", 1, 1, 1, 1, 1, methods=True)
+    for check, case, readers in ((products.check_code, FusedCase("matmul_all_gather"), 1), (tiles.check_code, own, 2)):
+        findings = [check(environment(faulty, rank=rank, ranks=2), case) for rank in range(2)]
+        assert sum(one is not None for one in findings) == readers, case
+
+
+def test_a_flag_that_the_suite_sets_itself_for_several_wavefronts_keeps_no_contract():
     faulty = listing(exchange, "gfx942").replace("buffer_wbl2 sc0 sc1", "s_nop 3")
-    by_function = TileCase("all_reduce_one_shot", "fp32", 1, 1, 1, 1, 1, methods=False)
+    by_function = TileCase("all_reduce_one_shot", "fp32", 1, 1, 1, 1, 4, methods=False)
     assert tiles.check_code(environment(faulty), by_function) is None
+    assert tiles.check_code(environment(faulty), replace(by_function, warps=1)) is not None

@@ -4,6 +4,9 @@ its own copy of the library in a fork of one prepared process."""
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -244,6 +247,39 @@ def test_a_rank_with_another_copy_is_an_error_of_the_harness(tmp_path):
 def test_a_process_that_cannot_be_prepared_is_reported(tmp_path):
     with pytest.raises(HarnessError, match="prepared process ended: ModuleNotFoundError: No module named 'iris_gone'"):
         Prepared(tmp_path, ["iris_gone"])
+
+
+@pytest.mark.slow
+def test_what_runs_have_started_ends_with_a_command_that_is_killed(tmp_path):
+    planting.write_copy(tmp_path, {})
+    (tmp_path / "test_waiting.py").write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "def test_waiting():\n"
+        "    command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "    child = subprocess.Popen(command, start_new_session=True)\n"
+        "    pathlib.Path('part').write_text(str(child.pid))\n"
+        "    pathlib.Path('part').rename('child')\n"
+        "    time.sleep(600)\n"
+    )
+    script = (
+        "import pathlib, sys, time; from command_line.mutants.prepared import Prepared;"
+        " folder = pathlib.Path(sys.argv[1]);"
+        " kept = Prepared(folder); kept.run(['test_waiting.py', '-p', 'no:cacheprovider'], folder, folder / 'log');"
+        " time.sleep(600)"
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], env={**os.environ, "PYTHONPATH": str(planting.ROOT)}
+    )
+    end = time.monotonic() + 90
+    while not (tmp_path / "child").exists() and command.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+    command.kill()
+    command.wait()
+    child = psutil.Process(int((tmp_path / "child").read_text()))
+    gone, _ = psutil.wait_procs([child], timeout=30)
+    for process in () if gone else (child,):
+        process.kill()
+    assert gone
 
 
 @pytest.mark.slow
