@@ -42,6 +42,19 @@ def taking_turns(flags, n):
         tl.atomic_xchg(flags + i, 2, sem="release", scope="sys")
 
 
+@triton.jit
+def asking_where_it_runs(flag, out):
+    """Wait for flag to be 1, and read where the wait runs before what was read is compared."""
+    value = 0
+    place = 0
+    while value != 1:
+        value = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+        place = tl.inline_asm_elementwise(
+            "s_getreg_b32 $0, hwreg(HW_REG_XCC_ID, 0, 4) ; $1", "=s,v", [value], tl.int32, False, 1
+        )
+    tl.store(out, place)
+
+
 def exact(record):
     return {klass: count - record.polled.get(klass, 0) for klass, count in record.instructions.items()}
 
@@ -102,6 +115,15 @@ def test_only_the_inner_loop_is_a_wait():
     assert flags.tolist() == [2, 2, 2, 2, 2, 1]
     assert sum(exact(three).values()) > sum(exact(two).values())  # a turn of the outer loop counts
     assert [access.executions for access in three.accesses if not access.polled] == [3]
+
+
+def test_a_wait_that_reads_a_hardware_register_is_one():
+    device = emulator.activate()
+    flag, out = torch.ones(1, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+    asking_where_it_runs[(1,)](flag, out)
+    (record,) = device.drain_launches()
+    assert out.item() == 0
+    assert [access.kind for access in record.accesses if access.polled] == ["atomic"]
 
 
 def test_sums_of_records_keep_what_was_polled():

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.emulator.faults import UnimplementedInstruction
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.native.memory import GLOBAL_SADDR
 from harness.emulator.operations.access import ATOMIC, Effect, GlobalAccess
@@ -132,7 +133,7 @@ def comparison(loop: Sequence[Instruction], access: GlobalAccess, program: Progr
         if instruction.mnemonic.startswith(_NO_RESULT) and not scalar:
             continue
         compares = scalar or instruction.mnemonic.startswith("v_cmp")
-        parsed = [operands.parse(text, accumulators) for text in (texts if scalar else texts[1:])]
+        parsed = [_parsed(text, accumulators) for text in (texts if scalar else texts[1:])]
         chains = [next((carriers[each] for each in registers(operand) if each in carriers), None) for operand in parsed]
         chain = next((each for each in chains if each is not None), None)
         if compares:
@@ -145,9 +146,9 @@ def comparison(loop: Sequence[Instruction], access: GlobalAccess, program: Progr
             if writes and chain is not None:
                 carriers[_SHARE] = chain
             elif not writes and texts:
-                _note(carriers, operands.parse(texts[0], accumulators), carriers.get(_SHARE))
+                _note(carriers, _parsed(texts[0], accumulators), carriers.get(_SHARE))
         elif texts:
-            _note(carriers, operands.parse(texts[0], accumulators), _changed(instruction, parsed, chains, chain))
+            _note(carriers, _parsed(texts[0], accumulators), _changed(instruction, parsed, chains, chain))
     return None
 
 
@@ -168,6 +169,14 @@ def _changed(
     return None  # the value is subtracted from another one, and the comparison is not of the value
 
 
+def _parsed(text: str, accumulators: int) -> Operand:
+    """Return an operand; one without registers for a hardware register, a message or a label."""
+    try:
+        return operands.parse(text, accumulators)
+    except UnimplementedInstruction:
+        return Operand(text, "off")
+
+
 def _note(carriers: dict[Register, _Chain], result: Operand, chain: _Chain | None) -> None:
     for register in registers(result):
         if chain is None:
@@ -185,7 +194,7 @@ def results(instruction: Instruction, accumulators: int) -> Iterator[Register]:
     if name.startswith(_NO_RESULT) or "_store_" in name or "_write" in name:
         return
     for text in texts[: 2 if "_co_" in name else 1]:
-        yield from registers(operands.parse(text, accumulators))
+        yield from registers(_parsed(text, accumulators))
 
 
 def address_registers(access: GlobalAccess) -> set[Register]:
