@@ -349,3 +349,6 @@ MESSAGES = {
     )
 }
 """Message ops between two ranks: send (with recv), and sendrecv. See ``test_send_recv.py``."""
+
+MESSAGE_TYPES = ("fp16", "int8", "int32", "fp64")
+"""One element type of each size: kernels that move data depend only on the size."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from conformance.collectives.operations import (
     ALWAYS,
     COLLECTIVES,
     KERNELS,
+    MESSAGE_TYPES,
     MESSAGES,
     SOMETIMES,
     Collective,
@@ -222,13 +223,43 @@ def _ragged(
 
 
 def messages(ranks: int, dtype: str) -> list[Cases]:
-    """Return a strategy for each build of send and recv between pairs of a group, or of sendrecv in a ring.
+    """Return a strategy for each kernel of send and recv between pairs of a group, or of sendrecv in a ring.
 
     In the ring each member sends to the one 1 + ``root`` places after it.
     """
-    builds = _builds(tuple((op, KERNELS) for op in MESSAGES), ranks > 1, few=True)
-    rows = [(op, build) for op in MESSAGES for build in builds[op, size_of(dtype)]]
-    return [_message(ranks, op, dtype, build) for op, build in rows]
+    return [_message(ranks, op, dtype, kernel, is_shifted) for op, kernel, is_shifted in _of_messages(dtype)]
+
+
+def ragged_messages(dtype: str) -> list[list[CollectiveCase]]:
+    """Return calls with each kernel of ``messages`` whose last tiles end at other rows and columns, in each way that a
+    kernel moves elements: all of them as one run, vectors of aligned rows and then the rest, and one by one."""
+    return [list(_ragged_message(op, dtype, kernel, is_shifted)) for op, kernel, is_shifted in _of_messages(dtype)]
+
+
+def _of_messages(dtype: str) -> list[tuple[str, Kernel, bool]]:
+    """Return the kernels of messages, each with its op, and whether it is compiled a second time, for a source that
+    does not begin at a multiple of 16 bytes.
+
+    Sizes and strides select no kernel, but only the way in which it moves elements. Each width has every kernel of
+    ``KERNELS``, and each of these has both ops, with different widths.
+    """
+    number, ops = MESSAGE_TYPES.index(dtype), tuple(MESSAGES)
+    in_triton = [k for k, kernel in enumerate(KERNELS) if not kernel.gluon]  # code in Gluon serves any source
+    shifted = in_triton[number % len(in_triton)]
+    return [(ops[(number + k) % len(ops)], kernel, k == shifted) for k, kernel in enumerate(KERNELS)]
+
+
+def _ragged_message(op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> Iterator[CollectiveCase]:
+    plain = CollectiveCase(
+        op=op, dtype=dtype, block_m=kernel.block_m, block_n=kernel.block_n, warps=kernel.warps,
+        swizzle=kernel.swizzle, gluon=kernel.gluon, default=kernel.default,
+    )  # fmt: skip
+    for k, (row, column) in enumerate(ENDS):
+        m, n = 2 * kernel.block_m + row + 8 * (k % max(1, kernel.block_m // 8)), kernel.block_n + column
+        yield replace(plain, m=1, n=m * kernel.block_n + column)
+        yield replace(plain, m=m, n=n, in_pad=16 + -n % 16, out_pad=-n % 16)
+        for shift in range(1 + is_shifted):
+            yield replace(plain, m=m, n=n, in_pad=2, out_pad=2, shift=shift, turned="both")
 
 
 def simplest(ranks: int, op: str, dtype: str, build: Build, shape: tuple[int, int] = (5, 70)) -> CollectiveCase:
@@ -323,8 +354,12 @@ def _accumulation(
 
 
 @st.composite
-def _message(draw: st.DrawFn, ranks: int, op: str, dtype: str, build: Build) -> CollectiveCase:
+def _message(draw: st.DrawFn, ranks: int, op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> CollectiveCase:
+    in_pad, out_pad, shift, turned = draw(st.sampled_from(LAYOUTS))
+    build = Build(kernel, (in_pad, out_pad, shift * is_shifted, turned), "any", GROUPS if ranks > 1 else ("world",))
     case = draw(_of_build(ranks, "send", dtype, build))
+    if (case.in_pad, case.turned) == (16, "") and draw(st.booleans()):  # rows that begin, but do not end, at a vector
+        case = replace(case, in_pad=-case.n % 16, out_pad=-case.n % 16)
     return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)
 
 

@@ -10,6 +10,10 @@ two ranks.
 004  Messages can be captured in device graphs and replayed with other data.
 005  A rank that stops inside its kernels, wherever that is, receives and sends the same; see
      ``conformance.support.steps``.
+006  Messages whose last tile ends at each other row, and at columns of other lanes and of other elements of a lane. As
+     in ``test_ragged``, kernels access nothing beyond source and target.
+
+On the emulated device 001, 002, 005 and 006 also read the code of the kernels that they launch.
 """
 
 import contextlib
@@ -21,10 +25,12 @@ from conformance.collectives.calls import config, copied, party_of
 from conformance.collectives.cases import CollectiveCase
 from conformance.collectives.code import check_code
 from conformance.collectives.graphs import captured
+from conformance.collectives.operations import MESSAGE_TYPES
 from conformance.isa.contract import contracts
 from conformance.support.cases import HostCase
 from conformance.support.outside import ends_with
 from conformance.support.steps import CALLS, Stops
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import of_name, payload, rounds_needed
@@ -36,25 +42,32 @@ def run(env, case):
     mismatch = None
     for round_ in range(rounds_needed(case.dtype, case.calls * env.world_size * case.m * case.n)):
         mismatch = _round(env, case, round_) or mismatch
-    return mismatch or (check_code(env, case, 0, 1, _contract(env, case)) if env.fault is None else None)
+    return mismatch or _flaw(env, case, *peers(case, party_of(env, case)))
 
 
-def _contract(env, case):
-    """Return the contract of sendrecv for the kernel of this rank, which other ranks may not launch.
+def _flaw(env, case, dst, src):
+    """Return a fault in the code of this rank's kernels, which other ranks may not launch, or None. They send to
+    ``dst`` and receive from ``src``, unless it is None.
 
     A kernel that sends sets back the flag that it waited for, and the counter, and one that receives its flag: that of
     one side alone has fewer flags without a release.
     """
-    dst, src = peers(case, party_of(env, case))
-    contract = contracts()["sendrecv"]
-    return replace(contract, own=replace(contract.own, relaxed=2 * (dst is not None) + (src is not None)))
+    if env.fault is not None:
+        return None
+    contract, relaxed = contracts()["sendrecv"], 2 * (dst is not None) + (src is not None)
+    name = f"{contract.name}, with {relaxed} flags that are set back"
+    return check_code(env, case, 0, 1, replace(contract, name=name, own=replace(contract.own, relaxed=relaxed)))
 
 
 def run_stopping(env, case, stopping):
-    return _round(env, case, 0, Stops(env, stopping))
+    return _round(env, case, 0, Stops(env, stopping)) or _flaw(env, case, *peers(case, party_of(env, case)))
 
 
-def _round(env, case, round_, stops=None):
+def run_ragged(env, case, confined):
+    return _round(env, case, 0, confined=confined) or _flaw(env, case, *peers(case, party_of(env, case)))
+
+
+def _round(env, case, round_, stops=None, confined=False):
     party = party_of(env, case)
     env.image.reset()
     dst, src = peers(case, party)
@@ -64,7 +77,8 @@ def _round(env, case, round_, stops=None):
     staged = [_values(env, case, env.rank, round_, k).to(env.device.torch_device) for k in range(case.calls)]
     env.settle()
     findings, outputs = Findings(env.rank), []
-    with env.acting():
+    tensors = [_matrix(env.image.tensor(region), case, pad, which) for region, pad, which in _sides(case, places)]
+    with env.acting(), env.confined(tensors) if confined else contextlib.nullcontext():
         settings = config(env, case, 1)
         for k in range(case.calls):
             env.late(case.skewed, case.skew_ms)
@@ -134,6 +148,13 @@ def _places(env, case):
     return [regions[k % distinct] for k in range(case.calls)]
 
 
+def _sides(case, places):
+    """Yield each region of ``places`` with the padding of its matrix, and the matrix's name."""
+    for source, target in places:
+        yield source, case.in_pad, "in"
+        yield target, case.out_pad, "out"
+
+
 def _matrix_size(case, pad, which):
     rows, columns = (case.n, case.m) if case.turned in (which, "both") else (case.m, case.n)
     return rows * (columns + pad)
@@ -160,8 +181,7 @@ def cases(ranks, dtype):
     return messages(ranks, dtype)
 
 
-# One element type of each size: kernels that move data depend only on the size.
-@requirement("CCL-MESSAGE-001", cases=cases, weight=2.0, ranks=2, dtype=("fp16", "int8", "int32", "fp64"))
+@requirement("CCL-MESSAGE-001", cases=cases, weight=2.0, ranks=2, dtype=MESSAGE_TYPES)
 def test_messages(check, case):
     check(run, case)
 
@@ -193,7 +213,11 @@ def run_tags(env, case):
         findings.same(f"message {k}, tag {tags[k % 3]}", value, wanted)
     if env.rank < 2:
         env.image.expect(region, torch.full((64,), 100 * tags[(count - 1) % 3] + count - 1, dtype=torch.int32))
-    return findings.first or env.image.difference()
+    return (
+        findings.first
+        or env.image.difference()
+        or _flaw(env, case, 1 if env.rank == 0 else None, 0 if env.rank == 1 else None)
+    )
 
 
 def tag_cases(ranks):
@@ -204,6 +228,9 @@ def tag_cases(ranks):
 @requirement("CCL-MESSAGE-002", cases=tag_cases, ranks=2)
 def test_tags(check, case):
     check(run_tags, case)
+
+
+LATE_MS = 50
 
 
 def run_refused(env, case):
@@ -256,18 +283,39 @@ def run_refused(env, case):
     both("rows that are the same memory", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
     both("a tensor on another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
+    # A side that is refused takes the report of the other one, however late it is: the next message would find it.
+    if me == 0:
+        findings.raises("three dimensions, in a sendrecv", ValueError, lambda: _sendrecv(env, tensor, settings))
+    elif me == 1:
+        findings.raises("its receiver", RuntimeError, lambda: ccl.recv(tensor, 0, config=settings))
+        env.late(1, LATE_MS)
+        findings.raises("its sender", RuntimeError, lambda: ccl.send(tensor, 0, config=settings))
     env.settle()
     findings = findings.first or env.image.difference()
     env.settle()
+    received = None
     with env.acting():
         if me == 0:
-            ccl.send(tensor, 1, config=settings)
+            ccl.recv(tensor, 1, config=settings)
+            received = tensor.clone()
+            ccl.send(tensor.fill_(1), 1, config=settings)
         elif me == 1:
+            env.late(1, LATE_MS)
+            ccl.send(tensor, 0, config=settings)
             ccl.recv(tensor, 0, config=settings)
     env.settle()
+    if received is not None:
+        last = Findings(me)
+        last.same("a message after the refused ones", received.cpu(), torch.full((8, 16), 2, dtype=torch.int32))
+        findings = findings or last.first
     if me == 1:
         env.image.expect(region, torch.ones(8 * 16, dtype=torch.int32))
     return findings or env.image.difference()
+
+
+def _sendrecv(env, tensor, settings):
+    """Exchange messages with rank 1: the source has three dimensions."""
+    env.iris.ccl.sendrecv(tensor.view(2, 4, 16), tensor, 1, 1, config=settings)
 
 
 def _done(handle):
@@ -345,11 +393,11 @@ def test_captured(check, case):
 
 def stopping_cases(ranks):
     """Return a message of aligned rows, each with a ragged tile at its end, and one of contiguous elements that do not
-    fill their last vector."""
-    shape = {"dtype": "int32", "m": 5, "calls": CALLS, "reuse": True, "async_op": True}
+    fill their last vector, with kernels of 001."""
+    shape = {"m": 5, "calls": CALLS, "reuse": True, "async_op": True}
     return [
-        CollectiveCase(op="send", n=80, in_pad=16, out_pad=16, **shape),
-        CollectiveCase(op="sendrecv", n=70, **shape),
+        CollectiveCase(op="send", dtype="int32", n=80, in_pad=16, out_pad=16, **shape),
+        CollectiveCase(op="sendrecv", dtype="int8", n=70, **shape),
     ]
 
 
@@ -365,3 +413,22 @@ def test_stopping(check, case):
     alone = check.ranks % 2 if case.op == "send" else 0  # the last member of an odd number has no kernel to stop in
     for stopping in range(check.ranks - alone):
         check(run_stopping, case, stopping=stopping)
+
+
+def ragged_cases(ranks, dtype):
+    from conformance.collectives.strategies import ragged_messages
+
+    return ragged_messages(dtype)
+
+
+@requirement(
+    "CCL-MESSAGE-006",
+    cases=ragged_cases,
+    ranks=2,
+    weak=False,
+    one_process="the emulated device confines the kernels of its own process",
+    sampled=True,
+    dtype=MESSAGE_TYPES,
+)
+def test_ragged(check, case):
+    check(run_ragged, case, confined=judged.extended())

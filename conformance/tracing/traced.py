@@ -1,12 +1,13 @@
 """Kernels that record events around a put, in both languages, and the events that they are expected to record."""
 
+import torch
 import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from fixtures.addresses import address_of
-from harness.cases import of_name
+from harness.cases import of_name, payload
 
 COLUMNS = (
     "event_id", "pid", "pid_m", "pid_n", "cur_rank", "target_rank", "xcc_id", "cu_id", "timestamp", "address",
@@ -19,12 +20,12 @@ NAMES = (
 )  # fmt: skip
 """Names of the events; the index is the event number."""
 
-HEAP_BYTES = 1 << 16
+HEAP_BYTES = 1 << 19
 
 
-@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
+@gluon.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
 def gluon_traced(
-    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, to_rank, turn,
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, each, to_rank, turn,
     TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
     SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
@@ -36,16 +37,16 @@ def gluon_traced(
     for i in gl.static_range(len(KINDS)):
         event_mask = mask if MASKED else None
         handle = ctx.tracing.record_event_start(
-            KINDS[i], to_rank, target + offsets, program + 100, turn + i, event_mask
+            KINDS[i], to_rank, target + i * each + offsets, program + 100, turn + i, event_mask
         )
-        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+        ctx.put(source + i * each + offsets, target + i * each + offsets, to_rank, mask=mask)
         if ENDED:
             ctx.tracing.record_event_end(handle)
 
 
-@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
+@gluon.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
 def gluon_plain(
-    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, to_rank, turn,
+    IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, each, to_rank, turn,
     TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
     SPT: gl.constexpr, LANES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
@@ -53,13 +54,13 @@ def gluon_plain(
     BLOCK: gl.constexpr = SPT * LANES * WARPS
     offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=gl.BlockedLayout([SPT], [LANES], [WARPS], [0]))
     mask = offsets < n
-    for _ in gl.static_range(len(KINDS)):
-        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+    for i in gl.static_range(len(KINDS)):
+        ctx.put(source + i * each + offsets, target + i * each + offsets, to_rank, mask=mask)
 
 
-@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
+@triton.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
 def triton_traced(
-    DeviceContext: tl.constexpr, context_tensor, source, target, n, to_rank, turn, RANK: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, source, target, n, each, to_rank, turn, RANK: tl.constexpr,
     RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -70,28 +71,30 @@ def triton_traced(
     for i in tl.static_range(len(KINDS)):
         event_mask = mask if MASKED else None
         handle = ctx.tracing.record_event_start(
-            KINDS[i], to_rank, target + offsets, program + 100, turn + i, event_mask
+            KINDS[i], to_rank, target + i * each + offsets, program + 100, turn + i, event_mask
         )
-        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+        ctx.put(source + i * each + offsets, target + i * each + offsets, to_rank, mask=mask)
         if ENDED:
             ctx.tracing.record_event_end(handle)
 
 
-@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
+@triton.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
 def triton_plain(
-    DeviceContext: tl.constexpr, context_tensor, source, target, n, to_rank, turn, RANK: tl.constexpr,
+    DeviceContext: tl.constexpr, context_tensor, source, target, n, each, to_rank, turn, RANK: tl.constexpr,
     RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    for _ in tl.static_range(len(KINDS)):
-        ctx.put(source + offsets, target + offsets, to_rank, mask=mask)
+    for i in tl.static_range(len(KINDS)):
+        ctx.put(source + i * each + offsets, target + i * each + offsets, to_rank, mask=mask)
 
 
 class Traced:
     """A separate Iris instance with a source and a target on its heap, since enabling tracing cannot be undone.
+
+    The put of each event has a part of its own in both, so that none hides what another one did.
 
     All ranks must construct it together. Close ``iris`` after a barrier of all ranks.
     """
@@ -99,9 +102,10 @@ class Traced:
     def __init__(self, env, case):
         self.env, self.case = env, case
         self.iris = env.under_test.iris(heap_size=HEAP_BYTES)
-        elements = max(case.grid * case.block, 1)
-        dtype = of_name(case.dtype)
-        self.source = self.iris.ones(elements, dtype=dtype)
+        self.each = max(case.grid * case.block, 1)
+        elements, dtype = self.each * len(case.kinds), of_name(case.dtype)
+        self.source = self.iris.empty(elements, dtype=dtype)
+        self.source.copy_(payload(case.dtype, elements, rank=env.rank, ranks=env.world_size))
         self.target = self.iris.zeros(elements, dtype=dtype)
         self.peer = (env.rank + case.step) % env.world_size
 
@@ -123,7 +127,7 @@ class Traced:
         context = self.iris.get_device_context() if context is None else context
         warps, kinds = env.warps(case.warps), tuple(case.kinds)
         for launch in range(case.launches):
-            arguments = (context, self.source, self.target, case.n, self.peer, launch * len(kinds))
+            arguments = (context, self.source, self.target, case.n, self.each, self.peer, launch * len(kinds))
             if case.form == "gluon":
                 (gluon_plain if plain else gluon_traced)[(case.grid,)](
                     env.device_context, *arguments, tracing, kinds, case.masked, case.ended,
@@ -143,7 +147,7 @@ class Traced:
         size = self.target.element_size()
         return sorted(
             (kind, program, program + 100, launch * len(case.kinds) + i, self.env.rank, self.peer,
-             start + program * case.block * size, case.payload(program))
+             start + (i * self.each + program * case.block) * size, case.payload(program))
             for launch in range(case.launches * self.acts)
             for program in range(case.grid)
             for i, kind in enumerate(case.kinds)
@@ -158,9 +162,11 @@ class Traced:
         return sorted(zip(*(columns[name] for name in names), strict=True)), columns
 
     def moved(self, findings):
-        """Check the result of the puts, traced or not: every rank's target holds the ones of a sender that acts."""
-        ranks = self.env.world_size
-        sent = self.case.acts((self.env.rank - self.case.step) % ranks, ranks)
-        kept = min(self.case.n, len(self.target)) * sent
-        wanted = [1.0] * kept + [0.0] * (len(self.target) - kept)
-        findings.equal("target of the puts", self.target.double().tolist(), wanted)
+        """Check the result of the puts, traced or not: every rank's target holds what its sender sent, if that acts."""
+        case, ranks = self.case, self.env.world_size
+        sender = (self.env.rank - case.step) % ranks
+        wanted = torch.zeros(len(case.kinds), self.each, dtype=of_name(case.dtype))
+        if case.acts(sender, ranks):
+            sent = payload(case.dtype, wanted.numel(), rank=sender, ranks=ranks).view(wanted.shape)
+            wanted[:, : case.n] = sent[:, : case.n]
+        findings.same("target of the puts", self.target.cpu(), wanted.flatten())

@@ -38,11 +38,12 @@ class TileCollective:
 
     ``sums``: it adds the ranks' tiles. ``flags``: it waits for a flag of each rank's tile. ``locks``: it orders memory
     between ranks, by flags or by locks. ``adds_to_output``: it adds to the contents of the output.
-    ``owned(case, rank, ranks)``: the mask of elements that a rank writes, if each rank writes a part of the result.
-    ``same_bits``: every rank gets the same bits. ``rooted``: it reads one rank's tile. ``remote``: the kind of its
-    remote accesses, "store" or "load", that are 16 bytes per lane in aligned kernels; empty if another op's functions
-    make them. ``static_width``: the kernel is specialized on the divisibility of each rank's part, so that the width of
-    accesses shows in the compiled code; otherwise only executed accesses show it.
+    ``shared``: the ranks divide the tiles among them, and each computes its own. ``owned(case, rank, ranks)``: the mask
+    of elements that a rank writes, if each rank writes a part of the result. ``same_bits``: every rank gets the same
+    bits. ``rooted``: it reads one rank's tile. ``remote``: the kind of its remote accesses, "store" or "load", that are
+    16 bytes per lane in aligned kernels; empty if another op's functions make them. ``static_width``: the
+    kernel is specialized on the divisibility of each rank's part, so that the width of accesses shows in the compiled
+    code; otherwise only executed accesses show it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TileCollective:
     flags: bool = False
     locks: bool = False
     adds_to_output: bool = False
+    shared: bool = False
     owned: Callable[[TileCase, int, int], torch.Tensor] | None = None
     same_bits: bool = False
     rooted: bool = False
@@ -269,7 +271,7 @@ _LISTED = (
     ),
     TileCollective(
         "all_reduce_two_shot", "all_reduce_two_shot", _all_reduce_two_shot, _same, _summed, ("fp32", 4, 16, 1),
-        ("bf16", 32, 128, 8), sums=True, flags=True, locks=True, same_bits=True,
+        ("bf16", 32, 128, 8), shared=True, sums=True, flags=True, locks=True, same_bits=True,
     ),
     TileCollective(
         "all_reduce_ring", "all_reduce_ring", _all_reduce_ring, _same, _summed, ("fp32", 4, 16, 1),
@@ -287,7 +289,7 @@ _LISTED = (
     # the T // W tiles from number r * (T // W) on; the last rank also owns the rest.
     TileCollective(
         "reduce_scatter", "reduce_scatter", _reduce_scatter, _same, _summed, ("int8", 4, 16, 1), ("int32", 8, 128, 4),
-        sums=True, flags=True, locks=True, owned=_owned,
+        shared=True, sums=True, flags=True, locks=True, owned=_owned,
     ),
 )  # fmt: skip
 

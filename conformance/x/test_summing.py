@@ -4,9 +4,14 @@ Every rank gets the sum, or for reduce_scatter(tile, src_view, dst_view, locks, 
 rank r of W owns the T // W tiles from number r * (T // W) on, and the last rank also owns the rest. Sums of fp16 and
 bf16 are rounded once, except in all_reduce_atomic and all_reduce_spinlock, which add to the output itself. The three
 ops with flags wait for each rank's tile. At the end the flags are set, and the locks of all_reduce_spinlock are free.
+
+001  Matrices, tiles, strides and numbers of programs of any kind, mostly of fewer tiles than ranks.
+002  Every rank owns tiles, and there is a rest: the ops that divide the tiles among the ranks have code that a rank
+     without a tile does not reach, and that each rank compiles for itself.
 """
 
-from conformance.x.operations import names
+from conformance.x.cases import TileCase
+from conformance.x.operations import TILES, has_methods, names
 from conformance.x.tiles import run
 from fixtures.requirement import requirement
 
@@ -19,4 +24,22 @@ def cases(ranks, op):
 
 @requirement("X-SUM-001", cases=cases, weight=2.0, op=names(lambda op: op.sums))
 def test_summing_tiles(check, case, op):
+    check(run, case)
+
+
+def share_cases(ranks, op):
+    """Return cases of the kernels of 001 with two rows of one tile for each rank and one more, and with one row of two
+    tiles for each rank and one more. The last tile of each dimension is ragged in rows, and in columns if it may be."""
+    listed = []
+    for aligned in (False, True):
+        dtype, block_m, block_n, warps = TILES[op].aligned if aligned else TILES[op].unaligned
+        for rows, columns in ((2, ranks + 1), (1, 2 * ranks + 1)):
+            m, n = (rows - 1) * block_m + 1, (columns - 1) * block_n + (16 if aligned else 1)
+            methods = aligned and has_methods(op)
+            listed.append(TileCase(op, dtype, m, n, block_m, block_n, warps, methods=methods, aligned=aligned))
+    return listed
+
+
+@requirement("X-SUM-002", cases=share_cases, ranks=2, weak=False, op=names(lambda op: op.shared))
+def test_shares(check, case, op):
     check(run, case)

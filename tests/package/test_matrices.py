@@ -168,7 +168,7 @@ def test_a_fused_product_is_in_every_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     ("model", "matrices"),
     [
         ("all_to_all", {"X-MOVE-001", "X-WIDTH-001"}),
-        ("all_reduce_two_shot", {"X-SUM-001", "X-SAME-001", "X-ORDER-001"}),
+        ("all_reduce_two_shot", {"X-SUM-001", "X-SUM-002", "X-SAME-001", "X-ORDER-001"}),
         ("all_reduce_ring", {"X-SUM-001", "X-SAME-001", "X-WIDTH-001"}),
         ("all_reduce_atomic", {"X-SUM-001", "X-ORDER-001"}),
     ],
