@@ -191,9 +191,9 @@ def run_tags(env, case):
     findings = Findings(env.rank)
     count, tags = case.calls, (0, 5, 63)
     env.image.reset()
-    region = env.image.claim("numbers", 1024, 64, torch.int32)
+    region = env.image.claim("numbers", 1024, 64, torch.int64)
     tensor = env.image.tensor(region)
-    env.image.fill(region, torch.zeros(64, dtype=torch.int32))
+    env.image.fill(region, torch.zeros(64, dtype=torch.int64))
     env.settle()
     values = []
     with env.acting():
@@ -209,10 +209,10 @@ def run_tags(env, case):
     if not bool_all(env.fault is None):
         return findings.first
     for k, value in enumerate(values):
-        wanted = torch.full((64,), 100 * tags[k % 3] + k, dtype=torch.int32)
+        wanted = torch.full((64,), 100 * tags[k % 3] + k, dtype=torch.int64)
         findings.same(f"message {k}, tag {tags[k % 3]}", value, wanted)
     if env.rank < 2:
-        env.image.expect(region, torch.full((64,), 100 * tags[(count - 1) % 3] + count - 1, dtype=torch.int32))
+        env.image.expect(region, torch.full((64,), 100 * tags[(count - 1) % 3] + count - 1, dtype=torch.int64))
     return (
         findings.first
         or env.image.difference()
@@ -221,7 +221,7 @@ def run_tags(env, case):
 
 
 def tag_cases(ranks):
-    shape = {"op": "send", "dtype": "int32", "m": 1, "n": 64, "calls": 12}
+    shape = {"op": "send", "dtype": "int64", "m": 1, "n": 64, "calls": 12}
     return [CollectiveCase(**shape, async_op=asynchronous) for asynchronous in (True, False)]
 
 
@@ -238,17 +238,17 @@ def run_refused(env, case):
     findings, ccl, me = Findings(env.rank), env.iris.ccl, env.rank
     alone = env.group((0,), ((0,),))
     env.image.reset()
-    region = env.image.claim("tensor", 1024, 8 * 16, torch.int32)
+    region = env.image.claim("tensor", 1024, 8 * 16, torch.int64)
     tensor = env.image.tensor(region).view(8, 16)
-    env.image.fill(region, torch.full((8 * 16,), me + 1, dtype=torch.int32))
-    elsewhere = torch.zeros(8, 16, dtype=torch.int32, device=tensor.device)
+    env.image.fill(region, torch.full((8 * 16,), me + 1, dtype=torch.int64))
+    elsewhere = torch.zeros(8, 16, dtype=torch.int64, device=tensor.device)
     settings = config(env, CollectiveCase(op="send"), 1)
     env.settle()
     for label, call in (
-        ("a tag below 0", lambda: ccl.send(tensor, (me + 1) % env.world_size, tag=-1)),
-        ("tag 64", lambda: ccl.recv(tensor, (me + 1) % env.world_size, tag=64)),
-        ("a rank outside the world", lambda: ccl.send(tensor, env.world_size)),
-        ("a message to itself", lambda: ccl.send(tensor, me)),
+        ("a tag below 0", lambda: ccl.send(tensor, (me + 1) % env.world_size, tag=-1, config=settings)),
+        ("tag 64", lambda: ccl.recv(tensor, (me + 1) % env.world_size, tag=64, config=settings)),
+        ("a rank outside the world", lambda: ccl.send(tensor, env.world_size, config=settings)),
+        ("a message to itself", lambda: ccl.send(tensor, me, config=settings)),
         (
             "messages to itself and from another rank",
             lambda: ccl.sendrecv(tensor, tensor, me, (me + 1) % env.world_size),
@@ -257,9 +257,13 @@ def run_refused(env, case):
     ):
         findings.raises(label, ValueError, call)
     if me == 0:
-        findings.raises("a peer that is not a member", ValueError, lambda: ccl.send(tensor, 1, group=alone))
+        findings.raises(
+            "a peer that is not a member", ValueError, lambda: ccl.send(tensor, 1, group=alone, config=settings)
+        )
     else:
-        findings.raises("a caller outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone))
+        findings.raises(
+            "a caller outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone, config=settings)
+        )
 
     def both(label, send, recv, sends=ValueError, recvs=ValueError):
         """Send ``send`` from rank 0 to rank 1, which receives into the unsuitable ``recv``."""
@@ -278,14 +282,16 @@ def run_refused(env, case):
 
     both("fewer rows", tensor, tensor[:-1])
     both("other columns", tensor[:, :4], tensor[:, :8])
-    both("another element type", tensor, tensor.view(torch.float32))
+    both("another element type", tensor, tensor.view(torch.float64))
     both("outside the heap", tensor, elsewhere, sends=RuntimeError)
     both("rows that are the same memory", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
     both("a tensor on another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
     # A side that is refused takes the report of the other one, however late it is: the next message would find it.
     if me == 0:
-        findings.raises("three dimensions, in a sendrecv", ValueError, lambda: _sendrecv(env, tensor, settings))
+        findings.raises(
+            "three dimensions, in a sendrecv", ValueError, lambda: ccl.sendrecv(tensor.view(2, 4, 16), tensor, 1, 1)
+        )
     elif me == 1:
         findings.raises("its receiver", RuntimeError, lambda: ccl.recv(tensor, 0, config=settings))
         env.late(1, LATE_MS)
@@ -306,16 +312,11 @@ def run_refused(env, case):
     env.settle()
     if received is not None:
         last = Findings(me)
-        last.same("a message after the refused ones", received.cpu(), torch.full((8, 16), 2, dtype=torch.int32))
+        last.same("a message after the refused ones", received.cpu(), torch.full((8, 16), 2, dtype=torch.int64))
         findings = findings or last.first
     if me == 1:
-        env.image.expect(region, torch.ones(8 * 16, dtype=torch.int32))
+        env.image.expect(region, torch.ones(8 * 16, dtype=torch.int64))
     return findings or env.image.difference()
-
-
-def _sendrecv(env, tensor, settings):
-    """Exchange messages with rank 1: the source has three dimensions."""
-    env.iris.ccl.sendrecv(tensor.view(2, 4, 16), tensor, 1, 1, config=settings)
 
 
 def _done(handle):
@@ -396,8 +397,8 @@ def stopping_cases(ranks):
     fill their last vector, with kernels of 001."""
     shape = {"m": 5, "calls": CALLS, "reuse": True, "async_op": True}
     return [
-        CollectiveCase(op="send", dtype="int32", n=80, in_pad=16, out_pad=16, **shape),
-        CollectiveCase(op="sendrecv", dtype="int8", n=70, **shape),
+        CollectiveCase(op="send", dtype="int8", n=80, in_pad=16, out_pad=16, **shape),
+        CollectiveCase(op="sendrecv", dtype="int32", n=70, **shape),
     ]
 
 

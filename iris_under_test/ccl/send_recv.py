@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -254,7 +254,10 @@ def _launch(
     report = torch.full((6,), _REFUSED, dtype=torch.int64, device=ctx.get_device())
     given, taken = _described(source), _described(target)
     tensor = source if source is not None else target if target is not None else report
-    words, place = _words(tensor), report if target is None else _words(target)
+    words = report if source is None else _words(source)
+    if dst is None:
+        # One kernel receives all messages: it moves nothing, and one wavefront of one program waits.
+        config, tile = replace(config, num_warps=1), (1, warp_size())
     tiles = -(-given[0][0] // tile[0]) * -(-given[0][1] // tile[1]) if dst is not None else 1
     programs = max(1, min(config.comm_sms, tiles, MAX_PROGRAMS.value))
     extra: tuple[Any, ...] = ()
@@ -263,7 +266,7 @@ def _launch(
         extra = (min(max(tile[0] * tile[1] // lanes, 1), 16 // words.element_size()), warp_size(), config.num_warps)
     iris_launch(
         exchange_gluon if config.use_gluon else exchange_triton, (programs,),
-        ctx.get_device_context(), ctx.mailboxes(), words, place, report,
+        ctx.get_device_context(), ctx.mailboxes(), words, _start(report if target is None else target), report,
         *given[0], *taken[0], dst if dst is not None else 0, src if src is not None else 0, tag, given[1], taken[1],
         dst is not None, src is not None, *tile, *extra,
         algorithm=op, rank=ctx.cur_rank, dtype=tensor.dtype, **compiler_options(config),
@@ -279,6 +282,11 @@ def _launch(
 def _words(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view as integers of the element's size, so that a kernel serves every dtype of that size."""
     return tensor.view(_WORDS[tensor.element_size()])
+
+
+def _start(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of the first element: a kernel that uses an address alone serves every dtype."""
+    return tensor.as_strided((min(tensor.numel(), 1),), (1,)).view(torch.int8)
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

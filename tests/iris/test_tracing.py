@@ -37,7 +37,7 @@ def compiled(name: str, form: str, *, plain: bool = False, tracing: bool = False
     backend, arch, lanes = TARGETS[name]
     context, data = torch.zeros(64, dtype=torch.int64), torch.zeros(4096, dtype=torch.float16)
     with target(backend, arch):
-        arguments = (context, data, data, 1000, 1, 0)
+        arguments = (context, data, data, 1000, 2048, 1, 0)
         if form == "gluon":
             kernel = traced.gluon_plain if plain else traced.gluon_traced
             code = kernel[(1,)](IrisDeviceCtx, *arguments, tracing, (3,), True, True, 8, lanes, 4, num_warps=4)
