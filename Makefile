@@ -27,7 +27,7 @@ certify: $(VENV)/.compiled
 #: JOBS processes run tests, and GROUPS rank groups run at the same time: each keeps one core busy with compilation.
 #: TIMEOUT: the seconds after which a test that hangs fails, so that the others' verdicts are seen. The plan of
 #: the gate needs a quarter of it on two cores, no other test a tenth. SHARE: K/N of the tests marked slow or long.
-#: CI stops after 25 failures, and then names them: on a full disk all tests fail, and at last pytest itself.
+#: CI stops after 25 failures, so that pytest can still list them: on a full disk every test fails, and finally pytest too.
 PYTEST      = $(VENV)/bin/python -m pytest
 COMMUNICATE = conformance/collectives conformance/ops conformance/x --ranks 2 -n $(GROUPS)
 

@@ -2,7 +2,8 @@
 
 A compile costs as much as ten cases. So what selects a compiled kernel (tile, wavefronts, language, variant, layout,
 reduction, group size, and whether sizes are 1 or multiples of 16) is a ``Build``, a row of a covering array; shapes,
-groups, roots, calls, programs and delays are drawn freely, many times for each build.
+groups, roots, calls, programs and delays are drawn freely, many times for each build. Sizes and layouts select no
+kernel of a message: see ``_of_messages``.
 """
 
 from __future__ import annotations
@@ -139,13 +140,13 @@ def neighbour(ranks: int, case: CollectiveCase) -> CollectiveCase:
 
 
 ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (5, 38), (6, 47), (7, 51))
-"""Rows and columns of a ragged tile, for the variants of ``ACCUMULATING``.
+"""Rows and columns of a ragged tile, for messages and the variants of ``ACCUMULATING``.
 
 A kernel compares each element of a lane with limits of its own: every number of rows, of columns modulo 8, and of
 elements modulo 4 occurs, and columns in all parts of a tile.
 """
 SAME_ENDS = ((1, 4), (2, 12), (3, 20), (4, 30), (5, 36), (6, 44), (7, 52))
-"""The same for all others, whose kernels are compiled for the alignment of a member's part.
+"""The same for all other collectives, whose kernels are compiled for the alignment of a member's part.
 
 4 divides most of the columns, but not 8, where the kernel's ``extent`` allows. Kernels can also access the whole dword
 in which a tensor ends: there most rows end with one.
@@ -231,23 +232,24 @@ def messages(ranks: int, dtype: str) -> list[Cases]:
 
 
 def ragged_messages(dtype: str) -> list[list[CollectiveCase]]:
-    """Return calls with each kernel of ``messages`` whose last tiles end at other rows and columns, in each way that a
-    kernel moves elements: all of them as one run, vectors of aligned rows and then the rest, and one by one."""
+    """Return calls with each kernel of ``messages`` whose last tiles end at other rows and columns, in each way that
+    the bundled kernels move elements: all as one run, vectors of aligned rows and then the rest, and one by one."""
     return [list(_ragged_message(op, dtype, kernel, is_shifted)) for op, kernel, is_shifted in _of_messages(dtype)]
 
 
 def _of_messages(dtype: str) -> list[tuple[str, Kernel, bool]]:
-    """Return the kernels of messages, each with its op, and whether it is compiled a second time, for a source that
-    does not begin at a multiple of 16 bytes.
+    """Return the kernels of messages, each with its op, and whether it is also called for tensors that do not begin at
+    a multiple of 16 bytes, for which it may be compiled a second time.
 
     Sizes and strides select no kernel, but only the way in which it moves elements. Each width has every kernel of
     ``KERNELS``, and each of these has both ops, with different widths.
     """
     number, ops = MESSAGE_TYPES.index(dtype), tuple(MESSAGES)
-    in_triton = [k for k, kernel in enumerate(KERNELS) if not kernel.gluon]  # code in Gluon serves any source
-    shifted = in_triton[number % len(in_triton)]
+    in_triton = [k for k, kernel in enumerate(KERNELS) if not kernel.gluon]
+    in_gluon = [k for k, kernel in enumerate(KERNELS) if kernel.gluon and size_of(dtype) < 4]
+    shifted = [in_triton[number % len(in_triton)], *in_gluon]
     # The first two kernels, one of each language, are those of other tests: they have sendrecv of fp16.
-    return [(ops[(number + k // 2 + 1) % len(ops)], kernel, k == shifted) for k, kernel in enumerate(KERNELS)]
+    return [(ops[(number + k // 2 + 1) % len(ops)], kernel, k in shifted) for k, kernel in enumerate(KERNELS)]
 
 
 def _ragged_message(op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> Iterator[CollectiveCase]:
@@ -257,9 +259,9 @@ def _ragged_message(op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> It
     )  # fmt: skip
     for k, (row, column) in enumerate(ENDS):
         m, n = 2 * kernel.block_m + row + 8 * (k % max(1, kernel.block_m // 8)), kernel.block_n + column
-        yield replace(plain, m=1, n=m * kernel.block_n + column)
         yield replace(plain, m=m, n=n, in_pad=16 + -n % 16, out_pad=-n % 16)
         for shift in range(1 + is_shifted):
+            yield replace(plain, m=1, n=m * kernel.block_n + column, shift=shift)
             yield replace(plain, m=m, n=n, in_pad=2, out_pad=2, shift=shift, turned="both")
 
 
@@ -286,8 +288,8 @@ def _builds(
     """Return the builds for ops (or variants) and element types (or widths), the simplest first.
 
     ``kernels`` are those of each op. Every op has every kernel, layout, extent, element type, reduction and number of
-    members. Every width of elements that are only moved has every kernel, or if ``few`` both languages. Unless ``few``,
-    every element type of a reduction has every operation, every algorithm and both languages.
+    members. Every width of elements that are only moved has every kernel. Unless ``few``, every element type of a
+    reduction has every operation, every algorithm and both languages.
     """
     of_op = dict(kernels)
     ops = {name: described(name) if name not in ACCUMULATING else COLLECTIVES["all_reduce"] for name in of_op}
@@ -316,7 +318,7 @@ def _builds(
     if not few:
         pairs += [("dtype", "reduce"), ("dtype", "extent"), ("kernel", "extent")]
     if not reduces:
-        pairs.append(("dtype", "gluon" if few else "kernel"))
+        pairs.append(("dtype", "kernel"))
     elif not few:
         # The kernels of one algorithm differ in the tile, which does not depend on the type of what is reduced.
         pairs += [("dtype", "algorithm"), ("dtype", "gluon")]
@@ -358,7 +360,8 @@ def _accumulation(
 def _message(draw: st.DrawFn, ranks: int, op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> CollectiveCase:
     in_pad, out_pad, shift, turned = draw(st.sampled_from(LAYOUTS))
     build = Build(kernel, (in_pad, out_pad, shift * is_shifted, turned), "any", GROUPS if ranks > 1 else ("world",))
-    case = draw(_of_build(ranks, "send", dtype, build))
+    kinds = [name for name in ALL if size_of(name) == size_of(dtype)]
+    case = draw(_of_build(ranks, "send", draw(st.sampled_from(kinds)), build))
     if (case.in_pad, case.turned) == (16, "") and draw(st.booleans()):  # rows that begin, but do not end, at a vector
         case = replace(case, in_pad=-case.n % 16, out_pad=-case.n % 16)
     return replace(case, op=op, root=draw(st.integers(0, ranks - 2)) if op == "sendrecv" else 0)

@@ -6,14 +6,15 @@ two ranks.
      overwritten after its call. Some sources are outside the heap, in memory that ends with their last element.
 002  Messages of different tags are separate, and messages of one tag arrive in the order in which they were sent.
 003  If sender and receiver disagree, no data moves and both get an error. If one side's call is refused, the other side
-     gets an error too.
+     gets an error too, however late it is, and the next message arrives.
 004  Messages can be captured in device graphs and replayed with other data.
 005  A rank that stops inside its kernels, wherever that is, receives and sends the same; see
      ``conformance.support.steps``.
 006  Messages whose last tile ends at each other row, and at columns of other lanes and of other elements of a lane. As
      in ``test_ragged``, kernels access nothing beyond source and target.
 
-On the emulated device 001, 002, 005 and 006 also read the code of the kernels that they launch.
+On the emulated device 001, 002, 005 and 006 also read the code of the kernels that they launch. Sources of 001 are on
+the heap, or outside it, where they begin as far behind a multiple of 16 bytes as the target does, or at one.
 """
 
 import contextlib
@@ -46,8 +47,8 @@ def run(env, case):
 
 
 def _flaw(env, case, dst, src):
-    """Return a fault in the code of this rank's kernels, which other ranks may not launch, or None. They send to
-    ``dst`` and receive from ``src``, unless it is None.
+    """Return a fault in the code of this rank's kernels, which other ranks may not launch, or None. ``dst`` and
+    ``src``: the ranks that it sends to and receives from, or None.
 
     A kernel that sends sets back the flag that it waited for, and the counter, and one that receives its flag: that of
     one side alone has fewer flags without a release.
@@ -64,7 +65,10 @@ def run_stopping(env, case, stopping):
 
 
 def run_ragged(env, case, confined):
-    return _round(env, case, 0, confined=confined) or _flaw(env, case, *peers(case, party_of(env, case)))
+    mismatch = None
+    for round_ in range(rounds_needed(case.dtype, env.world_size * case.m * case.n)):
+        mismatch = _round(env, case, round_, confined=confined) or mismatch
+    return mismatch or _flaw(env, case, *peers(case, party_of(env, case)))
 
 
 def _round(env, case, round_, stops=None, confined=False):
@@ -77,15 +81,14 @@ def _round(env, case, round_, stops=None, confined=False):
     staged = [_values(env, case, env.rank, round_, k).to(env.device.torch_device) for k in range(case.calls)]
     env.settle()
     findings, outputs = Findings(env.rank), []
-    tensors = [_matrix(env.image.tensor(region), case, pad, which) for region, pad, which in _sides(case, places)]
-    with env.acting(), env.confined(tensors) if confined else contextlib.nullcontext():
+    with _confined(env, case, places) if confined else contextlib.nullcontext(), env.acting():
         settings = config(env, case, 1)
         for k in range(case.calls):
             env.late(case.skewed, case.skew_ms)
             source, target = (env.image.tensor(region) for region in places[k])
             source, target = _matrix(source, case, case.in_pad, "in"), _matrix(target, case, case.out_pad, "out")
             source.copy_(staged[k])
-            source = ends_with(source) if k % 3 == 1 else source
+            source = (_itself, ends_with, torch.clone)[k % 3](source)
             with stops.call(k) if stops else contextlib.nullcontext():
                 handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
                 # The source is written again as early as allowed: after a call that waits, else after its handle.
@@ -148,11 +151,17 @@ def _places(env, case):
     return [regions[k % distinct] for k in range(case.calls)]
 
 
-def _sides(case, places):
-    """Yield each region of ``places`` with the padding of its matrix, and the matrix's name."""
+def _itself(tensor):
+    return tensor
+
+
+def _confined(env, case, places):
+    """Confine the kernels of the body to the matrices of ``places``."""
+    tensors = []
     for source, target in places:
-        yield source, case.in_pad, "in"
-        yield target, case.out_pad, "out"
+        tensors.append(_matrix(env.image.tensor(source), case, case.in_pad, "in"))
+        tensors.append(_matrix(env.image.tensor(target), case, case.out_pad, "out"))
+    return env.confined(tensors)
 
 
 def _matrix_size(case, pad, which):
@@ -287,7 +296,7 @@ def run_refused(env, case):
     both("rows that are the same memory", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
     both("a tensor on another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
-    # A side that is refused takes the report of the other one, however late it is: the next message would find it.
+    # A refused side must consume the other side's report, even a late one: otherwise the next message reads it.
     if me == 0:
         findings.raises(
             "three dimensions, in a sendrecv", ValueError, lambda: ccl.sendrecv(tensor.view(2, 4, 16), tensor, 1, 1)

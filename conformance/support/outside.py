@@ -5,7 +5,8 @@ import torch
 
 def ends_with(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with equal strides, in memory of its own that ends with its last element. It begins as far behind a
-    multiple of 16 bytes as the tensor does, since Triton compiles another kernel for tensors that begin at one.
+    multiple of 16 bytes as the tensor does, since Triton compiles another kernel for tensors
+    that begin at such a multiple.
 
     On the emulated device an access beyond the last element is a fault.
     """

@@ -3,7 +3,7 @@
 Every program brackets a put with each of its events. Each event gets its own slot and number. A slot holds the event's
 kind, the program, the two numbers passed by the caller, both ranks, the lowest address, the bytes that the mask keeps
 (0 without a mask), the die and compute unit, and two times; the second time is 0 for an event that was not ended.
-Events that do not fit in the buffers are counted but not stored. The slots are not empty before.
+Events that do not fit in the buffers are counted but not stored. The slots hold other values before the launch.
 
 001  in Gluon, with ``IrisDeviceCtx``.
 002  in Triton, with ``DeviceContext``.
@@ -24,7 +24,7 @@ def run(env, case):
     tracing = traced.iris.tracing
     tracing.enable(max_events=case.room)
     for name in COLUMNS:
-        tracing.trace_buffers[name].fill_(-7)  # as ``reset`` leaves the events of before
+        tracing.trace_buffers[name].fill_(-7)  # ``reset`` may leave earlier events in the slots
     with env.acting():
         traced.launch()
     env.settle()

@@ -23,7 +23,7 @@ NAMES = (
 HEAP_BYTES = 1 << 19
 
 
-@gluon.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
+@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
 def gluon_traced(
     IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, each, to_rank, turn,
     TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
@@ -44,7 +44,7 @@ def gluon_traced(
             ctx.tracing.record_event_end(handle)
 
 
-@gluon.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
+@gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
 def gluon_plain(
     IrisDeviceCtx: gl.constexpr, context_tensor, source, target, n, each, to_rank, turn,
     TRACING: gl.constexpr, KINDS: gl.constexpr, MASKED: gl.constexpr, ENDED: gl.constexpr,
@@ -58,7 +58,7 @@ def gluon_plain(
         ctx.put(source + i * each + offsets, target + i * each + offsets, to_rank, mask=mask)
 
 
-@triton.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
+@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
 def triton_traced(
     DeviceContext: tl.constexpr, context_tensor, source, target, n, each, to_rank, turn, RANK: tl.constexpr,
     RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
@@ -78,7 +78,7 @@ def triton_traced(
             ctx.tracing.record_event_end(handle)
 
 
-@triton.jit(do_not_specialize=["n", "each", "to_rank", "turn"])
+@triton.jit(do_not_specialize=["n", "to_rank", "turn"])
 def triton_plain(
     DeviceContext: tl.constexpr, context_tensor, source, target, n, each, to_rank, turn, RANK: tl.constexpr,
     RANKS: tl.constexpr, TRACING: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, ENDED: tl.constexpr,
@@ -94,7 +94,7 @@ def triton_plain(
 class Traced:
     """A separate Iris instance with a source and a target on its heap, since enabling tracing cannot be undone.
 
-    The put of each event has a part of its own in both, so that none hides what another one did.
+    The put of each event has a part of its own in both, so that a wrong or missing put shows.
 
     All ranks must construct it together. Close ``iris`` after a barrier of all ranks.
     """

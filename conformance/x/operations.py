@@ -1,7 +1,7 @@
 """Descriptions of the tile-level collectives. Every test matrix of the suite is derived from them.
 
 To add a tile-level collective, describe it here, with the function that calls it for one tile, and add its public name
-to the ``covers`` of X-MOVE-001 or X-SUM-001 in ``requirements.toml``.
+to the ``covers`` of X-MOVE-001, or of X-SUM-001 and perhaps X-SUM-002, in ``requirements.toml``.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class TileCollective:
     type and number of wavefronts each, since a compile costs as much as many cases.
 
     ``sums``: it adds the ranks' tiles. ``flags``: it waits for a flag of each rank's tile. ``locks``: it orders memory
-    between ranks, by flags or by locks. ``adds_to_output``: it adds to the contents of the output.
-    ``shared``: the ranks divide the tiles among them, and each computes its own. ``owned(case, rank, ranks)``: the mask
-    of elements that a rank writes, if each rank writes a part of the result. ``same_bits``: every rank gets the same
-    bits. ``rooted``: it reads one rank's tile. ``remote``: the kind of its remote accesses, "store" or "load", that are
-    16 bytes per lane in aligned kernels; empty if another op's functions make them. ``static_width``: the
-    kernel is specialized on the divisibility of each rank's part, so that the width of accesses shows in the compiled
-    code; otherwise only executed accesses show it.
+    between ranks, by flags or by locks. ``adds_to_output``: it adds to the contents of the output. ``divides``: the
+    ranks divide the tiles among themselves, and each sums its own. ``owned(case, rank, ranks)``: the mask of elements
+    that a rank writes, if each rank writes a part of the result. ``same_bits``: every rank gets the same bits.
+    ``rooted``: it reads one rank's tile. ``remote``: the kind of its remote accesses, "store" or "load", that are 16
+    bytes per lane in aligned kernels; empty if another op's functions make them. ``static_width``: the kernel is
+    specialized on the divisibility of each rank's part, so that the width of accesses shows in the compiled code;
+    otherwise only executed accesses show it.
     """
 
     name: str
@@ -57,7 +57,7 @@ class TileCollective:
     flags: bool = False
     locks: bool = False
     adds_to_output: bool = False
-    shared: bool = False
+    divides: bool = False
     owned: Callable[[TileCase, int, int], torch.Tensor] | None = None
     same_bits: bool = False
     rooted: bool = False
@@ -271,7 +271,7 @@ _LISTED = (
     ),
     TileCollective(
         "all_reduce_two_shot", "all_reduce_two_shot", _all_reduce_two_shot, _same, _summed, ("fp32", 4, 16, 1),
-        ("bf16", 32, 128, 8), shared=True, sums=True, flags=True, locks=True, same_bits=True,
+        ("bf16", 32, 128, 8), divides=True, sums=True, flags=True, locks=True, same_bits=True,
     ),
     TileCollective(
         "all_reduce_ring", "all_reduce_ring", _all_reduce_ring, _same, _summed, ("fp32", 4, 16, 1),
@@ -289,7 +289,7 @@ _LISTED = (
     # the T // W tiles from number r * (T // W) on; the last rank also owns the rest.
     TileCollective(
         "reduce_scatter", "reduce_scatter", _reduce_scatter, _same, _summed, ("int8", 4, 16, 1), ("int32", 8, 128, 4),
-        shared=True, sums=True, flags=True, locks=True, owned=_owned,
+        divides=True, sums=True, flags=True, locks=True, owned=_owned,
     ),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ gather(tile, src_view, source_rank, ctx) returns another rank's tile, 0 outside 
 
 001  Matrices, tiles, strides and numbers of programs of any kind.
 002  all_gather by columns, in a kernel specialized on a total number of columns that 16 divides, although 16 does not
-     divide one rank's columns. With an odd number of ranks there is no such number; 16 divides both then.
+     divide one rank's columns. With an odd number of ranks no such number exists: 16 then divides both.
 """
 
 import math

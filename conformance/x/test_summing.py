@@ -5,10 +5,12 @@ rank r of W owns the T // W tiles from number r * (T // W) on, and the last rank
 bf16 are rounded once, except in all_reduce_atomic and all_reduce_spinlock, which add to the output itself. The three
 ops with flags wait for each rank's tile. At the end the flags are set, and the locks of all_reduce_spinlock are free.
 
-001  Matrices, tiles, strides and numbers of programs of any kind, mostly of fewer tiles than ranks.
-002  Every rank owns tiles, and there is a rest: the ops that divide the tiles among the ranks have code that a rank
-     without a tile does not reach, and that each rank compiles for itself.
+001  Matrices, tiles, strides and numbers of programs of any kind; with many ranks, mostly of fewer tiles than ranks.
+002  Every rank owns tiles: the ops that divide the tiles among the ranks have code that a rank without a tile does not
+     reach, and that each rank compiles for itself.
 """
+
+from dataclasses import replace
 
 from conformance.x.cases import TileCase
 from conformance.x.operations import TILES, has_methods, names
@@ -28,18 +30,19 @@ def test_summing_tiles(check, case, op):
 
 
 def share_cases(ranks, op):
-    """Return cases of the kernels of 001 with two rows of one tile for each rank and one more, and with one row of two
-    tiles for each rank and one more. The last tile of each dimension is ragged in rows, and in columns if it may be."""
+    """Return cases of the kernels of 001: for W ranks, two rows of W + 1 tiles, each by a program of its own, and one
+    row of 2 W + 1 tiles by three programs. The last tile of each dimension is ragged."""
     listed = []
     for aligned in (False, True):
         dtype, block_m, block_n, warps = TILES[op].aligned if aligned else TILES[op].unaligned
-        for rows, columns in ((2, ranks + 1), (1, 2 * ranks + 1)):
+        for rows, columns, programs in ((2, ranks + 1, 0), (1, 2 * ranks + 1, 3)):
             m, n = (rows - 1) * block_m + 1, (columns - 1) * block_n + (16 if aligned else 1)
             methods = aligned and has_methods(op)
-            listed.append(TileCase(op, dtype, m, n, block_m, block_n, warps, methods=methods, aligned=aligned))
+            shape = TileCase(op, dtype, m, n, block_m, block_n, warps, aligned=aligned)
+            listed.append(replace(shape, programs=programs, methods=methods))
     return listed
 
 
-@requirement("X-SUM-002", cases=share_cases, ranks=2, weak=False, op=names(lambda op: op.shared))
+@requirement("X-SUM-002", cases=share_cases, ranks=2, weak=False, op=names(lambda op: op.divides))
 def test_shares(check, case, op):
     check(run, case)

@@ -85,6 +85,10 @@ def recv(
 ) -> Work | None:
     """Receive the message of rank ``src`` in ``tensor``, which must be on the heap, at any offset. See ``send``.
 
+    Args:
+        config: refused as in ``send``; only ``use_gluon`` and the compiler's options other than ``num_warps`` have an
+            effect.
+
     Raises:
         ValueError: as ``send``; or the tensor is not on the heap, or elements of it share memory with each other.
         RuntimeError: as ``send``.
@@ -256,7 +260,7 @@ def _launch(
     tensor = source if source is not None else target if target is not None else report
     words = report if source is None else _words(source)
     if dst is None:
-        # One kernel receives all messages: it moves nothing, and one wavefront of one program waits.
+        # One kernel in each language receives all messages: one wavefront waits, which moves nothing.
         config, tile = replace(config, num_warps=1), (1, warp_size())
     tiles = -(-given[0][0] // tile[0]) * -(-given[0][1] // tile[1]) if dst is not None else 1
     programs = max(1, min(config.comm_sms, tiles, MAX_PROGRAMS.value))

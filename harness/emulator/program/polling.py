@@ -170,7 +170,7 @@ def _changed(
 
 
 def _parsed(text: str, accumulators: int) -> Operand:
-    """Return an operand; one without registers for a hardware register, a message or a label."""
+    """Return an operand; one without registers if it cannot be parsed, as a hardware register, a message or a label."""
     try:
         return operands.parse(text, accumulators)
     except UnimplementedInstruction:
