@@ -139,7 +139,7 @@ def neighbour(ranks: int, case: CollectiveCase) -> CollectiveCase:
     return other if judged.extended() else published(other)
 
 
-ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (5, 38), (6, 47), (7, 51))
+ENDS = ((1, 1), (2, 10), (3, 21), (4, 28), (8, 56), (5, 38), (6, 47), (7, 51))
 """Rows and columns of a ragged tile, for messages and the variants of ``ACCUMULATING``.
 
 A kernel compares each element of a lane with limits of its own: every number of rows, of columns modulo 8, and of

@@ -22,6 +22,9 @@ NAMES = (
 
 HEAP_BYTES = 1 << 19
 
+BEFORE = 3
+"""Value of the target before the puts: a store of zeros shows."""
+
 
 @gluon.jit(do_not_specialize=["n", "to_rank", "turn"])
 def gluon_traced(
@@ -106,7 +109,7 @@ class Traced:
         elements, dtype = self.each * len(case.kinds), of_name(case.dtype)
         self.source = self.iris.empty(elements, dtype=dtype)
         self.source.copy_(payload(case.dtype, elements, rank=env.rank, ranks=env.world_size))
-        self.target = self.iris.zeros(elements, dtype=dtype)
+        self.target = self.iris.full((elements,), BEFORE, dtype=dtype)
         self.peer = (env.rank + case.step) % env.world_size
 
     @property
@@ -165,7 +168,7 @@ class Traced:
         """Check the result of the puts, traced or not: every rank's target holds what its sender sent, if that acts."""
         case, ranks = self.case, self.env.world_size
         sender = (self.env.rank - case.step) % ranks
-        wanted = torch.zeros(len(case.kinds), self.each, dtype=of_name(case.dtype))
+        wanted = torch.full((len(case.kinds), self.each), BEFORE, dtype=of_name(case.dtype))
         if case.acts(sender, ranks):
             sent = payload(case.dtype, wanted.numel(), rank=sender, ranks=ranks).view(wanted.shape)
             wanted[:, : case.n] = sent[:, : case.n]
