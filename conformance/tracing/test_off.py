@@ -10,7 +10,7 @@ import torch
 
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
-from conformance.tracing.traced import COLUMNS, Traced
+from conformance.tracing.traced import BEFORE, COLUMNS, Traced
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
@@ -33,7 +33,7 @@ def run_disabled(env, case):
     tracing.enable(max_events=case.room)
     for name in COLUMNS:
         tracing.trace_buffers[name].fill_(-7)
-    traced.target.zero_()
+    traced.target.fill_(BEFORE)
     env.settle()
     with env.acting():
         traced.launch(context=early)
