@@ -45,6 +45,7 @@ def cases(ranks, op):
     op=COLLECTIVES,
     weak=False,
     device="emulated",
+    checked=True,
     because="only there can a member stop inside a kernel",
 )
 def test_steps(check, case):

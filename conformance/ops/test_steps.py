@@ -44,6 +44,7 @@ def cases(ranks, op):
     op=tuple(PRODUCTS),
     weak=False,
     device="emulated",
+    checked=True,
     because="only there can a rank stop inside a kernel",
 )
 def test_steps(check, case):

@@ -32,6 +32,7 @@ def cases(ranks, function):
     function=FUNCTIONS,
     weak=False,
     device="emulated",
+    checked=True,
     because="only there can a rank stop inside a kernel",
 )
 def test_steps(check, case):

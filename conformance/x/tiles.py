@@ -20,6 +20,8 @@ from fixtures.findings import Findings
 from harness.cases import FLOATS, of_name, payload, rounds_needed
 from harness.oracles.heap import starts
 
+_ANYWHERE = contextlib.nullcontext()
+
 
 @triton.jit
 def published_ready(place, view, locks, ctx):
@@ -106,15 +108,15 @@ def moves(ranks, case):
     return ranks > 1 and case.m > 0 and case.n > 0
 
 
-def run(env, case):
+def run(env, case, confined=False):
     """Run a case in as many rounds as its element type needs to distinguish all moved elements; return a difference, or
-    a fault in the code of its kernels."""
+    a fault in the code of its kernels. ``confined``: on the emulated device they can access only their tensors."""
     mismatch = None
     op = TILES[case.op]
     (rows, columns), _ = op.shapes(case, env.world_size)
     codes = case.calls * env.world_size * rows * columns
     for round_ in range(1 if op.sums else rounds_needed(case.dtype, codes)):
-        mismatch = _round(env, case, round_) or mismatch
+        mismatch = _round(env, case, round_, confined=confined) or mismatch
     return mismatch or check_code(env, case)
 
 
@@ -136,7 +138,7 @@ def run_stopping(env, case, stopping):
     return _round(env, case, 0, Stops(env, stopping))
 
 
-def _round(env, case, round_, stops=None):
+def _round(env, case, round_, stops=None, confined=False):
     image, findings = env.image, Findings(env.rank)
     image.reset()
     heap = claim(env, case)
@@ -155,7 +157,8 @@ def _round(env, case, round_, stops=None):
                 heap.target.zero_()
             heap.locks.zero_()
             env.iris.device_barrier()
-            with stops.call(call) if stops else contextlib.nullcontext():
+            inside = env.confined([heap.given, heap.shared, heap.target, heap.locks]) if confined else _ANYWHERE
+            with stops.call(call) if stops else inside:
                 launch(env, case, env.iris, heap.given, heap.shared, heap.target, heap.locks)
                 env.iris.device_barrier()
             outputs.append(heap.target.clone())
