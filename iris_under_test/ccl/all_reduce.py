@@ -77,6 +77,9 @@ def all_reduce(
     ``all_reduce_ring_slice_n`` columns; its order of additions depends on these, the tile, the shape and the group, not
     on ``comm_sms``.
 
+    The members of "ring", "atomic", "spinlock" and "two_shot_push" pass inputs with the same strides, and outputs too;
+    otherwise tensors that are not on the heap may have other strides on each member.
+
     Returns the workspace, which is also the handle of the call: ``wait``, ``synchronize``, ``is_completed`` (a call
     without ``async_op`` is complete). Without a workspace "spinlock", "ring" and "two_shot_push" use memory of the
     group; the first call that needs more than the group has allocates it, which is collective on the host, so prepare

@@ -261,6 +261,19 @@ def _release(rs, event, released):
 
 
 @helper
+def _own_read(reads, event):
+    """Return the read in a list that a load may stand for too, since the same thread made it, or 0.
+
+    It is the newest one; among the reads of several wavefronts that poll in turn it may be any.
+    """
+    while reads:
+        if get64(reads + OF_THREAD) == get64(event + OF_THREAD) and _reaches(reads, event):
+            return reads
+        reads = get64(reads + NEXT) if get64(event + ATOMIC) else 0
+    return np.int64(0)
+
+
+@helper
 def _followed(rs, number, event):
     """Return the cell of granules that had another cell before an access without conflict."""
     cell, writes, reads, count, released = np.int64(0), 0, 0, 0, 0
@@ -273,13 +286,14 @@ def _followed(rs, number, event):
     if get64(event + KIND) == LOAD:
         if count == SEVERAL:
             return number
-        if reads and get64(reads + OF_THREAD) == get64(event + OF_THREAD) and _reaches(reads, event):
-            if get64(reads + SITE) != get64(event + SITE):  # decides what are copies
-                return _new_cell(rs, writes, _listed(rs, event, get64(reads + NEXT)), count, released)
+        own = _own_read(reads, event)
+        if own and get64(own + SITE) == get64(event + SITE):
             # Other granules may have this read as well: for them it seems to be later than it was, which may at most
             # find a conflict where there is none. So a wavefront that polls needs no more memory.
-            put64(reads + NUMBER, get64(event + NUMBER))
+            put64(own + NUMBER, get64(event + NUMBER))
             return number
+        if own and own == reads:  # the instruction decides what are copies
+            return _new_cell(rs, writes, _listed(rs, event, get64(reads + NEXT)), count, released)
         if count >= (MOST_READS if writes else MOST_READS_UNWRITTEN):
             return _new_cell(rs, writes, 0, SEVERAL, released)
         return _new_cell(rs, writes, _listed(rs, event, reads), count + 1, released)

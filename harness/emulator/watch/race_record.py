@@ -2,7 +2,7 @@
 
     watch = Race(choices, recording=Recording(rank, turns))      # in each rank's process; ``turns`` they share
     ...                                                          # launches; give() and expect() for the host
-    state = judge([recording.to_plain() for each process])       # in one of them; raises DataRace
+    state = race_judge.judge([recording.to_plain(), ...])        # in one of them, of all; raises DataRace
 
 A record lists the calls of ``HappensBefore`` in the order of the process. What orders accesses of different ranks are
 scoped accesses and the hosts. Each of these happens in a *turn* of its own: a lock that all processes share, and a
@@ -21,14 +21,10 @@ replaces it; the first one stays, in case it has released something.
 
 from __future__ import annotations
 
-import bisect
 import fcntl
-import functools
-import heapq
 import mmap
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,25 +34,18 @@ import numpy as np
 from harness.emulator.execution.allocations import Table
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import STORE
-from harness.emulator.watch.race_order import HOST, WAVE, Launched
+from harness.emulator.watch.race_order import Launched
 from harness.emulator.watch.race_report import Effect
-from harness.emulator.watch.race_state import HappensBefore
-from harness.isa.sources import Frame
 
 EVENT_LIMIT = 30_000
-"""Events of one rank; a longer record is not judged. It takes the judge about a second for each 10,000."""
+"""Events of one rank; a longer record is not judged. It takes the judge about a second for each 10,000 if there may be a
+race, and a sixth of it otherwise."""
 
 Plain = dict[str, Any]
 """A record as plain data: None, int, str, bytes, and lists and tuples of those."""
 
 _RECENT = 256
 """Events of a work-group among which an iteration is looked for."""
-
-_LINE_BITS = 7
-_ACCESSES = ("access", "scalar")
-
-_PRIVATE_BITS = 48
-"""A process's own addresses, and offsets in a file, have fewer bits."""
 
 
 class Turns:
@@ -252,175 +241,6 @@ class _Recent:
                 if not self._counts[event]:
                     del self._counts[event]
             del self._events[first:end]
-
-
-def judge(records: Sequence[Plain], raises_unspecified: bool = False) -> HappensBefore:
-    """Execute the records of all ranks on one state and return it. Raises DataRace."""
-    state = HappensBefore(raises_unspecified)
-    places = _Places()
-    ranks = [_Rank(record, places) for record in records]
-    lines = np.unique(np.concatenate([np.zeros(0, np.uint64), *(rank.lines() for rank in ranks)]))
-    # All events of one turn are of one rank, and stay in its order.
-    steps = heapq.merge(*(rank.steps(state, lines) for rank in ranks), key=lambda step: step[:2])
-    for _, _, execute in steps:
-        execute()
-    return state
-
-
-class _Rank:
-    """One rank's record with the judge's addresses."""
-
-    def __init__(self, record: Plain, places: _Places) -> None:
-        self.rank: int = record["rank"]
-        self._sites = [
-            Instruction(index, line, text, text.split(maxsplit=1)[0], (), {}, tuple(Frame(*f) for f in frames))
-            for index, line, text, frames in record["sites"]
-        ]
-        self._map = _Map([], self.rank, places)
-        self._keys: list[int] = []
-        self._events: list[tuple[Any, ...]] = []
-        for turn, call, *arguments in record["events"]:
-            if call == "map":
-                self._map = _Map(arguments[0], self.rank, places)
-            else:
-                self._events.append((turn, call, *self._translated(call, *arguments)))
-
-    def _translated(self, call: str, *arguments: Any) -> tuple[Any, ...]:
-        if call == "start":
-            kernel, grid, waves_per_group = arguments
-            return (Launched(self.rank, kernel, tuple(grid), waves_per_group, self._map.place),)
-        if call == "touch":
-            kind, text, file, line, size, addresses = arguments
-            site = Instruction(0, 0, text, text, (), {}, (Frame(file, line, 0),))
-            launch = Launched(self.rank, HOST, (1, 1, 1), 1, self._map.place)
-            return launch, kind, site, size, self._map.translate(np.frombuffer(addresses, np.uint64))
-        if call in ("access", "scalar"):
-            key, wave, plain = arguments
-            effects = [self._effect(one) for one in (plain if call == "access" else [plain])]
-            return key, wave, effects if call == "access" else effects[0]
-        return arguments
-
-    def _effect(self, plain: Sequence[Any]) -> Effect:
-        kind, scope, site, size, addresses, mask = plain
-        lanes = _lanes(mask)
-        if isinstance(addresses, int):
-            where = self._map.translate_run(addresses, len(lanes), size)
-        else:
-            where = self._map.translate(np.frombuffer(addresses, np.uint64))
-        return Effect(kind, scope, self._sites[site], size, where, lanes)
-
-    def lines(self) -> np.ndarray:
-        """Return the lines that the kernels access."""
-        accessed = [event[4] if event[1] == "access" else [event[4]] for event in self._events if event[1] in _ACCESSES]
-        ends = [
-            effect.addresses + np.uint64(past) for some in accessed for effect in some for past in (0, effect.size - 1)
-        ]
-        return np.unique(np.concatenate([np.zeros(0, np.uint64), *ends]) >> _LINE_BITS)
-
-    def steps(self, state: HappensBefore, lines: np.ndarray) -> Iterator[tuple[int, int, Callable[[], None]]]:
-        """Yield what to execute on ``state`` with its turn and the rank. ``lines``: those that any kernel accesses."""
-        for turn, call, *arguments in self._events:
-            yield turn, self.rank, functools.partial(self._execute, state, lines, call, arguments)
-
-    def _execute(self, state: HappensBefore, lines: np.ndarray, call: str, arguments: Sequence[Any]) -> None:
-        if call == "start":
-            self._keys.append(state.start(*arguments))
-        elif call in ("give", "expect"):
-            getattr(state, call)(self.rank, *arguments)
-        elif call == "touch":
-            launch, kind, site, size, addresses = arguments
-            parts = _parts(addresses, size, lines)
-            if parts:
-                lane = np.zeros(1, np.int64)
-                effects = [Effect(kind, WAVE, site, n, np.array([at], np.uint64), lane) for at, n in parts]
-                state.touch(launch, effects)
-        else:
-            key, *rest = arguments
-            getattr(state, call)(self._keys[key], *rest)
-
-
-@functools.lru_cache(maxsize=1024)
-def _lanes(mask: int) -> np.ndarray:
-    """Return the numbers of the set bits; read-only."""
-    lanes: np.ndarray = np.flatnonzero(np.array([mask >> lane & 1 for lane in range(mask.bit_length())]))
-    lanes.flags.writeable = False
-    return lanes
-
-
-@functools.lru_cache(maxsize=1024)
-def _steps(count: int, size: int) -> np.ndarray:
-    """Return the first ``count`` multiples of ``size``; read-only."""
-    steps: np.ndarray = np.arange(count, dtype=np.uint64) * np.uint64(size)
-    steps.flags.writeable = False
-    return steps
-
-
-def _parts(addresses: np.ndarray, size: int, lines: np.ndarray) -> list[tuple[int, int]]:
-    """Return the parts of ``size`` bytes at each of ``addresses`` that lie in ``lines`` (sorted), as (start, bytes)."""
-    low = np.searchsorted(lines, addresses >> _LINE_BITS)
-    high = np.searchsorted(lines, addresses + np.uint64(size - 1) >> _LINE_BITS, side="right")
-    parts: list[tuple[int, int]] = []
-    for row in np.flatnonzero(high > low).tolist():
-        start = int(addresses[row])
-        for line in lines[low[row] : high[row]].tolist():
-            at, stop = max(start, line << _LINE_BITS), min(start + size, line + 1 << _LINE_BITS)
-            if parts and sum(parts[-1]) == at:
-                parts[-1] = parts[-1][0], stop - parts[-1][0]
-            else:
-                parts.append((at, stop - at))
-    return parts
-
-
-class _Places:
-    """Address spaces of the judge: one for each shared file, and one for each process. 0 is never used."""
-
-    def __init__(self) -> None:
-        self._bases: dict[Any, int] = {}
-        self.named: dict[int, tuple[int, int, str, int]] = {}
-        """Pieces of memory with a label by the judge's address: as in ``_Map``."""
-
-    def base(self, memory: Any) -> int:
-        return self._bases.setdefault(memory, len(self._bases) + 1 << _PRIVATE_BITS)
-
-
-class _Map:
-    """Translates a rank's addresses, by the ``_pieces`` of its memory, to those of the judge."""
-
-    def __init__(self, pieces: Sequence[Sequence[Any]], rank: int, places: _Places) -> None:
-        self._pieces = [
-            (places.base(("process", rank) if file is None else ("file", file)) + offset, end - start, label, within)
-            for start, end, file, offset, label, within in pieces
-        ]
-        places.named.update({piece[0]: piece for piece in self._pieces if piece[2]})
-        self._places = places
-        self._bounds = [(piece[0], piece[1]) for piece in pieces]
-        self._starts = np.array([piece[0] for piece in pieces], np.uint64)
-        self._ends = np.array([piece[1] for piece in pieces], np.uint64)
-        self._targets = np.array([piece[0] for piece in self._pieces], np.uint64)
-        self._private = np.uint64(places.base(("process", rank)))
-
-    def translate(self, addresses: np.ndarray) -> np.ndarray:
-        """Return the judge's addresses. One outside every piece, which faults, is private."""
-        at = np.searchsorted(self._starts, addresses, side="right").astype(np.intp) - 1
-        inside = (at >= 0) & (addresses < self._ends[at]) if len(self._ends) else np.zeros(len(addresses), np.bool_)
-        moved = addresses - self._starts[at] + self._targets[at] if len(self._ends) else addresses
-        return np.where(inside, moved, addresses + self._private)
-
-    def translate_run(self, first: int, count: int, size: int) -> np.ndarray:
-        """Return the judge's addresses of ``count`` accesses of ``size`` bytes that follow one another from ``first``
-        on."""
-        piece = bisect.bisect_right(self._bounds, first, key=operator.itemgetter(0)) - 1
-        if piece >= 0 and first + (count - 1) * size < self._bounds[piece][1]:
-            moved: np.ndarray = _steps(count, size) + np.uint64(first - self._bounds[piece][0] + self._pieces[piece][0])
-            return moved
-        return self.translate(_steps(count, size) + np.uint64(first))
-
-    def place(self, address: int) -> str:
-        """Describe one of the judge's addresses in words."""
-        for start, size, label, within in (*self._pieces, *self._places.named.values()):
-            if label and start <= address < start + size:
-                return f"byte {within + address - start} of {label}"
-        return "memory outside every allocation"
 
 
 def _pieces(table: Table) -> list[tuple[Any, ...]]:

@@ -16,11 +16,14 @@ from harness.emulator.execution.allocations import Allocation, Allocations, Tabl
 from harness.emulator.faults import DataRace
 from harness.emulator.listing.instructions import Instruction
 from harness.emulator.operations.access import STORE
-from harness.emulator.watch import Seeded, race_record
+from harness.emulator.watch import Seeded, race_judge, race_places, race_record
 from harness.emulator.watch.race import Race
+from harness.emulator.watch.race_clean import are_clean
+from harness.emulator.watch.race_judge import executed
 from harness.emulator.watch.race_order import WAVE, Launched
-from harness.emulator.watch.race_record import EVENT_LIMIT, Recording, Turns, judge
+from harness.emulator.watch.race_record import EVENT_LIMIT, Recording, Turns
 from harness.emulator.watch.race_report import Effect
+from harness.emulator.watch.race_state import HappensBefore
 from tests.emulator.watch.litmus import lines, load, store
 from tests.emulator.watch.racing import WAIT, launch, until
 
@@ -111,6 +114,18 @@ def records(*bodies: Callable[[Rank], None], limit: int = EVENT_LIMIT) -> list[d
     # Without those that recorded nothing but their memory.
     every = [record for records in both for record in records]
     return [record for record in every if record["full"] or any(event[1] != "map" for event in record["events"])]
+
+
+def judge(records: list[dict[str, Any]]) -> HappensBefore:
+    """Return the state after records without a race. Native code finds all of these clean, and no others."""
+    clean = are_clean(records)
+    try:
+        state = executed(records)
+    except DataRace:
+        assert not clean
+        raise
+    assert clean == (not state.unspecified)
+    return state
 
 
 def running(*threads: tuple[int, list[str]]) -> Callable[[Rank], None]:
@@ -257,8 +272,8 @@ def test_lanes_and_addresses_return_from_a_record(lanes: Sequence[int], step: in
     recording.create(0, [0])
     recording.access(0, 0, [effect])
     os.close(turns)
-    places = race_record._Places()
-    read = race_record._Rank(recording.to_plain(), places)
+    places = race_places.Places()
+    read = race_judge._Rank(recording.to_plain(), places)
     [[got]] = [event[4] for event in read._events if event[1] == "access"]
     assert got.lanes.tolist() == list(lanes) and (got.kind, got.scope, got.size) == (STORE, WAVE, 4)
     assert (got.addresses - np.uint64(places.base(("process", 2)))).tolist() == addresses.tolist()
