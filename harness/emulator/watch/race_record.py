@@ -38,8 +38,8 @@ from harness.emulator.watch.race_order import Launched
 from harness.emulator.watch.race_report import Effect
 
 EVENT_LIMIT = 30_000
-"""Events of one rank; a longer record is not judged. It takes the judge about a second for each 10,000 if there may be a
-race, and a sixth of it otherwise."""
+"""Events of one rank; a longer record is not judged. It takes the judge about a second for each 10,000 if there may be
+a race, and a sixth of it otherwise."""
 
 Plain = dict[str, Any]
 """A record as plain data: None, int, str, bytes, and lists and tuples of those."""
