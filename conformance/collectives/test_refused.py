@@ -7,7 +7,8 @@
      an input that touch are not refused.
 002  If only one member passes a wrong argument, it gets the reason, the others get an error that names it, and no
      member waits. Ranks outside the group are not involved; a rank outside that calls gets a RuntimeError.
-003  If members pass different arguments, all of them get a ValueError that states the arguments of each.
+003  If members pass different arguments, all of them get a ValueError that states the arguments of each, in every
+     variant.
 """
 
 from dataclasses import replace
@@ -244,8 +245,6 @@ def run_differing(env, case):
     elsewhere = env.image.arena[OVERLAPPING:].view(torch.float32)
     other = next(op for op in reversed(COLLECTIVES) if op != case.op and hasattr(env.iris.ccl, op))
     attempts = [
-        ("addresses", case, replace(call, output=elsewhere[: rows * columns].view(rows, columns)), right),
-        ("strides", case, replace(call, output=call.output.as_strided((rows, columns), (2 * columns, 1))), right),
         ("shapes", case, _with(call, lambda tensor: tensor[:, : tensor.shape[1] // 2]), right),
         ("element types", case, _with(call, lambda tensor: tensor.view(torch.int32)), right),
         ("numbers of programs", case, call, config(env, replace(case, comm_sms=3), call.party.size)),
@@ -253,6 +252,11 @@ def run_differing(env, case):
         ("languages", case, call, config(env, replace(case, gluon=True), call.party.size)),
         ("collectives", replace(case, op=other), call, right),
     ]
+    if not case.variant:  # of some variants, no other member accesses the output
+        moved = elsewhere[: rows * columns].view(rows, columns)
+        wider = call.output.as_strided((rows, columns), (2 * columns, 1))
+        attempts.append(("addresses", case, replace(call, output=moved), right))
+        attempts.append(("strides", case, replace(call, output=wider), right))
     if COLLECTIVES[case.op].root:
         attempts.append(("roots", case, replace(call, party=replace(call.party, root=0)), right))
     if COLLECTIVES[case.op].reduces:
@@ -270,7 +274,8 @@ def run_differing(env, case):
 
 
 def differing_cases(ranks, op):
-    return [COLLECTIVES[op].case(**FLOAT_SUM, root=1)]
+    plain = COLLECTIVES[op].case(**FLOAT_SUM, root=1)
+    return [plain, *(replace(plain, variant=one.name) for one in COLLECTIVES[op].variants if one.name)]
 
 
 @requirement("CCL-REFUSE-003", cases=differing_cases, ranks=2, op=one_of_each_kind())

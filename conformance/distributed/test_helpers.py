@@ -39,6 +39,7 @@ def run_gather(env, case):
         findings.equal(f"dtype of {name}", str(got.dtype), dtype)
         findings.equal(f"shape of {name}", got.shape, wanted.shape)
         findings.equal(f"bytes of {name}", got.tobytes(), wanted.tobytes())
+    _check_views(env, findings, helpers, dtype)
     other = mine if env.rank else np.zeros((*shape, 2), dtype)
     if env.world_size > 1 and not any(uniform):
         for name in ("distributed_allgather", "distributed_allgather_multidim"):
@@ -49,6 +50,25 @@ def run_gather(env, case):
         findings.raises("rank 0's ragged list", ValueError, lambda: helpers.distributed_allgather_multidim(ragged))
     env.settle()
     return findings.first
+
+
+def _check_views(env, findings, helpers, dtype):
+    """Check arrays whose elements are not one behind the other in memory."""
+    grids = [(np.arange(12) + 50 * rank).astype(dtype).reshape(3, 4) for rank in range(env.world_size)]
+    for label, view in VIEWS.items():
+        got = helpers.distributed_allgather_multidim(view(grids[env.rank]))
+        findings.equal(f"a gathered {label} array", got.tolist(), [view(grid).tolist() for grid in grids])
+    got = helpers.distributed_allgather(grids[env.rank][:, 1])
+    findings.equal("a gathered column", got.tolist(), [grid[:, 1].tolist() for grid in grids])
+
+
+VIEWS = {
+    "transposed": np.transpose,
+    "Fortran-ordered": np.asfortranarray,
+    "strided": lambda grid: grid[::2, ::2],
+    "reversed": lambda grid: grid[::-1, ::-1],
+    "repeated": lambda grid: np.broadcast_to(grid[:, :1], grid.shape),
+}
 
 
 def gather_cases(ranks):

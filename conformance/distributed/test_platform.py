@@ -83,6 +83,7 @@ def run_memory(env, case):
     env.settle()
     hip.hip_free(own)
     if env.device.name == "emulated":  # its memory consists of descriptors; a GPU's runtime opens others
+        _stale(env, findings, hip, every, size)
         findings.equal("descriptors that stayed open after interprocess handles", env.open_descriptors() - before, 0)
     for label, call in (
         ("hip_malloc(0)", lambda: hip.hip_malloc(0)),
@@ -91,6 +92,26 @@ def run_memory(env, case):
         findings.raises(label, ValueError, call)
     env.settle()
     return findings.first
+
+
+def _stale(env, findings, hip, every, size):
+    """Check that no rank opens the handle of memory that was freed, even after its owner has allocated the same again.
+    A GPU's runtime may keep such memory."""
+    env.settle()
+    _refuse_handles(findings, hip, every, "freed memory")
+    env.settle()
+    again = hip.hip_malloc(size)
+    env.settle()
+    _refuse_handles(findings, hip, every, "freed memory, whose owner has allocated as much again,")
+    env.settle()
+    hip.hip_free(again)
+
+
+def _refuse_handles(findings, hip, every, label):
+    for rank, (handle, _) in enumerate(every):
+        findings.raises(
+            f"the handle of {label} of rank {rank}", RuntimeError, lambda handle=handle: hip.open_ipc_handle(handle)
+        )
 
 
 def memory_cases(ranks):

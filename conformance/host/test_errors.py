@@ -2,8 +2,8 @@
 
 In a case either every rank makes the wrong call, or one rank makes it while the others make a valid call. A rank with a
 wrong call gets the documented error; the others get some error, since the collective call cannot succeed, and no rank
-waits. Nothing is allocated, and the instance stays usable: the next allocation has the same offset on all ranks and the
-right contents.
+waits. A call with out is not collective: only the rank with a wrong out gets an error. Nothing is allocated, and the
+instance stays usable: the next allocation has the same offset on all ranks and the right contents.
 """
 
 from collections.abc import Callable
@@ -47,8 +47,9 @@ def _sent(iris):
     return iris.broadcast(1)
 
 
-def _out(iris, **options):
-    return iris.empty(6, **options)
+def _out(iris, dtype=torch.float32):
+    """Return six elements on the heap, in an allocation that is the same for every dtype."""
+    return iris.zeros(48, dtype=torch.uint8)[: 6 * dtype.itemsize].view(dtype)
 
 
 ALLOCATING = {
@@ -102,40 +103,49 @@ OUT = {
     "out of another size": Mistake(
         RuntimeError,
         lambda iris: iris.zeros(5, out=_out(iris)),
-        None,
+        lambda iris: iris.zeros(6, out=_out(iris)),
         "The output tensor has 6 elements, but 5 are required",
     ),
     "out of another dtype": Mistake(
         RuntimeError,
-        lambda iris: iris.ones(6, out=_out(iris, dtype=torch.int32)),
-        None,
+        lambda iris: iris.ones(6, out=_out(iris, torch.int32)),
+        lambda iris: iris.ones(6, out=_out(iris)),
         "The output tensor has dtype torch.int32, but torch.float32 is required",
     ),
     "out of another dtype for rand": Mistake(
-        RuntimeError, lambda iris: iris.rand(2, 3, out=_out(iris, dtype=torch.float64)), None, "has dtype torch.float64"
+        RuntimeError,
+        lambda iris: iris.rand(2, 3, out=_out(iris, torch.float64)),
+        lambda iris: iris.rand(2, 3, out=_out(iris)),
+        "has dtype torch.float64",
     ),
     "out of another dtype for randint": Mistake(
-        RuntimeError, lambda iris: iris.randint(9, (6,), out=_out(iris)), None, "but torch.int64 is required"
+        RuntimeError,
+        lambda iris: iris.randint(9, (6,), out=_out(iris)),
+        lambda iris: iris.randint(9, (6,), out=_out(iris, torch.int64)),
+        "but torch.int64 is required",
     ),
     "out of another size for arange": Mistake(
-        RuntimeError, lambda iris: iris.arange(4, out=_out(iris, dtype=torch.int64)), None, "6 elements, but 4 are"
+        RuntimeError,
+        lambda iris: iris.arange(4, out=_out(iris, torch.int64)),
+        lambda iris: iris.arange(6, out=_out(iris, torch.int64)),
+        "6 elements, but 4 are",
     ),
     "out off the heap": Mistake(
         RuntimeError,
-        lambda iris: iris.full((6,), 1.0, out=torch.empty(6, device=iris.get_device())),
-        None,
+        lambda iris: iris.full((6,), 1.0, out=_out(iris).clone()),
+        lambda iris: iris.full((6,), 1.0, out=_out(iris)),
         "The output tensor is not on the symmetric heap",
     ),
     "out off the heap for linspace": Mistake(
         RuntimeError,
-        lambda iris: iris.linspace(0, 1, 6, out=torch.empty(6, device=iris.get_device())),
-        None,
+        lambda iris: iris.linspace(0, 1, 6, _out(iris).clone()),
+        lambda iris: iris.linspace(0, 1, 6, _out(iris)),
         "The output tensor is not on the symmetric heap",
     ),
     "out off the heap for randn": Mistake(
         RuntimeError,
-        lambda iris: iris.randn(6, out=torch.empty(6, device=iris.get_device())),
-        None,
+        lambda iris: iris.randn(6, out=_out(iris).clone()),
+        lambda iris: iris.randn(6, out=_out(iris)),
         "The output tensor is not on the symmetric heap",
     ),
 }  # fmt: skip
@@ -177,6 +187,27 @@ def run(env, case):
     return findings.first
 
 
+def run_out(env, case):
+    """Make every call with a wrong out on one rank, while the others make a valid call."""
+    (first_culprit,) = case.arguments
+    findings, iris = Findings(env.rank), env.under_test.iris(heap_size=HEAP)
+    first = iris.zeros(1)
+    for number, (name, mistake) in enumerate(OUT.items()):
+        culprit = (first_culprit + number) % env.world_size
+        if env.rank == culprit:
+            findings.raises(f"{name}: the wrong call", mistake.kind, lambda: mistake.wrong(iris), says=mistake.says)  # noqa: B023
+        else:
+            findings.equal(f"{name}: elements of a valid call elsewhere", mistake.right(iris).numel(), 6)
+        try:
+            iris.barrier()
+        except RuntimeError as error:
+            raise RuntimeError(f"{name} on rank {culprit}, then a barrier: {error}") from error
+    _check_usable(env, findings, iris, first, allocating=False)
+    env.settle()
+    release(iris)
+    return findings.first
+
+
 def _check_usable(env, findings, iris, first, allocating):
     """Check that the instance works after the mistake, and that a failed allocating call left no allocation."""
     iris.barrier()
@@ -197,10 +228,14 @@ def cases(ranks):
         return [case for case in common if str(case.arguments[0]).startswith(PUBLISHED)]
     if ranks == 1:
         return common
-    single = [HostCase("mistake", (name, at % ranks)) for at, (name, m) in enumerate(MISTAKES.items()) if m.right]
-    return common + single
+    single = [
+        HostCase("mistake", (name, at % ranks))
+        for at, (name, mistake) in enumerate(MISTAKES.items())
+        if mistake.right and name not in OUT
+    ]
+    return [*common, *single, HostCase("out", (0,))]
 
 
 @requirement("HOST-ERROR-001", cases=cases)
 def test_errors(check, case):
-    check(run, case)
+    check(run_out if case.what == "out" else run, case)

@@ -163,7 +163,8 @@ def test_group_barriers(check, case):
 
 
 def run_gathers(env, case):
-    """Make repeated all_gather calls with changing data, without synchronization, in all groups of a kind at once."""
+    """Make repeated all_gather calls with changing data, without synchronization, in all groups of a kind at once; then
+    a synchronous one in new groups of the same ranks, after the first ones were destroyed."""
     (kind, gluon) = case.arguments
     findings = Findings(env.rank)
     config = env.under_test.config(
@@ -174,19 +175,24 @@ def run_gathers(env, case):
         env.image.reset()
         calls = []
         # Every rank reserves regions for every group, so that offsets agree; only a group's members use its regions.
-        sizes = [size for members in groups.all for size in (M * N * 4, len(members) * M * N * 4)] * CALLS
+        sizes = [size for members in groups.all for size in (M * N * 4, len(members) * M * N * 4)] * (CALLS + 1)
         places = iter(starts(1024, sizes))
-        for call in range(CALLS):
+        for call in range(CALLS + 1):
             for at, members in enumerate(groups.all):
                 source, target = next(places), next(places)
                 if env.rank in members:
                     own = next(group for group in groups.mine if sorted(group[0]) == sorted(members))
                     calls.append((call, at, own, source, target))
         prepared = [_prepared(env, groups, *call) for call in calls]
+        first = len(prepared) - len(groups.mine)
         env.settle()
         with env.acting():
-            for output, rows, handle, _, _ in prepared:
+            for output, rows, handle, _, _ in prepared[:first]:
                 env.iris.ccl.all_gather(output, rows, group=handle, async_op=True, config=config)
+    with Groups(env, kind) as groups:
+        with env.acting():
+            for (_, handle), (output, rows, *_) in zip(groups.mine, prepared[first:], strict=True):
+                env.iris.ccl.all_gather(output, rows, group=handle, config=config)
         env.settle()
         for _, _, _, region, wanted in prepared:
             env.image.expect(region, wanted)

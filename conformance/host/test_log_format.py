@@ -1,6 +1,7 @@
 """The format of a log line, the level that IRIS_LOG_LEVEL sets, and the rank in what a collective logs."""
 
 import importlib
+import io
 import logging
 import re
 import tempfile
@@ -83,8 +84,41 @@ def logged_by_a_collective(env):
             release(iris)
 
 
+def handlers(env, findings):
+    """Check that a new instance adds the logger's handler if it has none, with and without one of the application."""
+    for root in (False, True):
+        count, lines = env.in_library(logged_by_a_handler, root)
+        label = "with" if root else "without"
+        findings.equal(f"stream handlers of the logger {label} one of the root logger", count, 1)
+        findings.true(
+            f"{lines!r} has rank and world, {label} a handler of the root logger",
+            re.fullmatch(rf"{TIME} WARNING \[Iris\] \[{env.rank}/{env.world_size}\] found 3\n", lines),
+        )
+
+
+def logged_by_a_handler(env, root):
+    """Return the number of handlers that a new instance adds to the logger, and what the first one writes.
+
+    ``root``: whether the root logger has a handler.
+    """
+    logger, above = env.under_test.module.logger, logging.getLogger()
+    kept, kept_above, text = logger.handlers[:], above.handlers[:], io.StringIO()
+    logger.handlers[:], above.handlers[:] = [], [logging.NullHandler()] if root else []
+    try:
+        iris = env.under_test.iris(heap_size=1 << 16)
+        added = [handler for handler in logger.handlers if isinstance(handler, logging.StreamHandler)]
+        if added:
+            added[0].setStream(text)
+            iris.warning("found 3")
+        release(iris)
+    finally:
+        logger.handlers[:], above.handlers[:] = kept, kept_above
+    return len(added), text.getvalue()
+
+
 def levels(env, findings):
-    """Check that a new instance takes the level from the environment if none is set."""
+    """Check that a new instance takes the level from the environment if none is set, and adds a handler if the logger
+    has none."""
     logger, environ = env.under_test.module.logger, env.module("os").environ
     before, level = environ.pop(VARIABLE, None), logger.level
     try:
@@ -96,6 +130,8 @@ def levels(env, findings):
                 environ.pop(VARIABLE)
             release(env.under_test.iris(heap_size=1 << 16))
             findings.equal(f"level with {VARIABLE}={name}", logging.getLevelName(logger.level), name or "INFO")
+        logger.setLevel(logging.NOTSET)
+        handlers(env, findings)
         logger.setLevel(logging.NOTSET)
         # A wrong level on one rank only: every rank gets an error.
         if env.rank == env.world_size - 1:

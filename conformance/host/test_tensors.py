@@ -202,13 +202,18 @@ def ranges(env, findings, iris):
 
 
 def like(env, findings, iris):
+    """Check the strides of zeros_like for inputs of every number of dimensions: dense in any order, or with gaps."""
     device = iris.get_device()
-    for source in (
-        torch.empty(3, 4, device=device),
-        torch.empty(4, 3, device=device).t(),
+    sources = [
         torch.empty(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last),
         torch.empty(2, 1, 3, 4, 5, device=device).to(memory_format=torch.channels_last_3d),
-    ):
+    ]
+    sources += [source[:, :, 1:] for source in sources]
+    for dimensions in range(1, 6):
+        dense = torch.empty(2, 3, 4, 3, 2, device=device).view(*(2, 3, 4, 3, 2)[: dimensions - 1], -1)
+        order = tuple(reversed(range(dimensions)))
+        sources += [dense, dense.permute(order), dense[..., ::2], dense.permute(order)[1:], dense[:1].expand_as(dense)]
+    for source in sources:
         _like_torch(
             findings,
             iris,

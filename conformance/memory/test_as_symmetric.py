@@ -19,15 +19,20 @@ HEAP = 8 << 20
 ALLOCATORS = ("torch", "vmem")
 
 
-def values(env, findings, iris):
-    """Check shape, dtype, strides and values of the result, its offset on all ranks, and that peers can read it."""
-    here = env.device.torch_device
+def values(env, findings, iris, uniform=False):
+    """Check shape, dtype, strides and values of the result, its offset on all ranks, and that peers can read it.
+    Unless ``uniform``, parts of a tensor begin at another place on each rank, or the tensor has another size."""
+    here, part = env.device.torch_device, 0 if uniform else env.rank
+    far = part << 14
     for original in (
         torch.arange(24, dtype=torch.int32, device=here).view(2, 3, 4) + 100 * env.rank,
         torch.full((5,), 0.5 + env.rank, dtype=torch.bfloat16, device=here),
         torch.tensor(7 + env.rank, device=here),
         torch.arange(100_000, dtype=torch.int64, device=here) * (env.rank + 1),
         (torch.arange(64, dtype=torch.int32, device=here) + env.rank)[16:48],
+        (torch.arange(64, dtype=torch.int32, device=here) + env.rank - part)[part:][:33],
+        (torch.arange(env.world_size << 14, dtype=torch.int32, device=here) + env.rank - far)[far:][:7],
+        (torch.arange(far + 9, dtype=torch.int32, device=here) + env.rank)[:9],
         torch.ones(3, 0, device=here),
         torch.tensor([True, False], device=here),
         torch.full((3,), 1.5 + env.rank, device=here, requires_grad=True),
@@ -148,14 +153,26 @@ def of_dropped(env, iris):
 
 
 def room(env, findings, iris):
-    """Check that a part of a large tensor takes only its own bytes from the heap, though vmem maps all of it."""
-    part = env.in_library(of_a_part, iris)
-    try:
-        rest = iris.empty(HEAP - (1 << 20), dtype=torch.uint8)
-        findings.true("the rest of the heap is allocated", iris.is_symmetric(rest))
-    except (MemoryError, RuntimeError) as error:
-        findings.note(f"an allocation of {HEAP - (1 << 20)} bytes", str(error), "a tensor")
-    findings.same("values of the part", part, torch.zeros(16, dtype=torch.int32))
+    """Check that a part of a large tensor takes only its own bytes from the heap, though vmem maps all of it. The heap
+    is empty before, or has allocations, with or without a hole between them."""
+    rest = HEAP - (1 << 20)
+    for live, freed in ((0, ()), (1, ()), (3, ()), (4, (1, 2))):
+        label = f"with {live - len(freed)} allocations, {len(freed)} freed between them"
+        before = [iris.full((300,), turn, dtype=torch.int32) for turn in range(live)]
+        for turn in reversed(freed):
+            iris.free(before.pop(turn))
+        part = env.in_library(of_a_part, iris)
+        try:
+            made = iris.empty(rest, dtype=torch.uint8)
+            findings.true(f"{label}, the rest of the heap is allocated", iris.is_symmetric(made))
+            iris.free(made)
+        except (MemoryError, RuntimeError) as error:
+            findings.note(f"an allocation of {rest} bytes, {label}", str(error), "a tensor")
+        findings.same(f"values of the part, {label}", part, torch.zeros(16, dtype=torch.int32))
+        kept = [int(tensor.sum()) // 300 for tensor in before]
+        findings.equal(f"values of the allocations, {label}", kept, [n for n in range(live) if n not in freed])
+        for tensor in (part, *before):
+            iris.free(tensor)
 
 
 def of_a_part(env, iris):
@@ -165,6 +182,8 @@ def of_a_part(env, iris):
 CHECKS = {check.__name__: check for check in (values, refused, same_memory, dropped, room)}
 EXTENDED = {"room"}
 """Checks of what upstream Iris does not promise."""
+UNIFORM = {"values", "refused"}
+"""Checks in which ranks pass different tensors, unless their last argument is true."""
 
 
 def run(env, case):
@@ -179,10 +198,10 @@ def run(env, case):
 @requirement(
     "MEMORY-AS-SYMMETRIC-001",
     cases=lambda ranks: [
-        HostCase(name, (kind, *(alike() if name == "refused" else ())))
+        HostCase(name, (kind, *(alike() if name in UNIFORM else ())))
         for name in CHECKS
         for kind in ALLOCATORS
-        if name not in EXTENDED or judged.extended()
+        if name not in EXTENDED or judged.offers("Iris.free")
     ],
 )
 def test_as_symmetric(check, case):

@@ -12,6 +12,8 @@ from harness.oracles import gathered
 
 HEAP = 32 << 20
 ALLOCATORS = ("torch", "vmem")
+BLOCK = (3 << 19) + 1024
+"""Bytes that end within a granule of vmem, of 64 KiB on the emulated device and 2 MiB on GPUs."""
 DTYPES = (
     "bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
     "complex128", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64",
@@ -26,6 +28,8 @@ def run(env, case):
         with env.acting():
             _queries(env, findings, iris)
             _allocations(env, findings, iris)
+            _alignments(env, findings, iris)
+            _holes(env, findings, iris)
             _dtypes(env, findings, iris)
             _barriers(env, findings, iris)
             _first_write(env, findings, iris)
@@ -88,6 +92,55 @@ def _allocations(env, findings, iris):
     findings.equal("heap_offset after all was freed", allocator.heap_offset, 0)
     full = (MemoryError, RuntimeError)
     findings.raises("more than the heap", full, lambda: heap.allocate(HEAP + 1, torch.uint8), says="out of memory")
+
+
+def _alignments(env, findings, iris):
+    """Check that each offset is a multiple of the alignment, any multiple of the element size, in an empty heap and
+    after other allocations."""
+    made = []
+    for alignment in (12, 1536, 4, 3000, 20, 1 << 16, 1028, 8):
+        made.append(iris.heap.allocate(5, torch.float32, alignment=alignment))
+        offset = offset_in_heap(iris, made[-1])
+        findings.equal(f"offset {offset} modulo the alignment {alignment}", offset % alignment, 0)
+    for turn, tensor in enumerate(made):
+        tensor.fill_(turn + 10 * env.rank)
+    for turn, tensor in enumerate(made):
+        findings.same(
+            f"values of allocation {turn} of some alignment", tensor, torch.full((5,), turn + 10.0 * env.rank)
+        )
+        iris.heap.free(tensor)
+
+
+def _holes(env, findings, iris):
+    """Free two adjacent blocks, and fill the hole with a small allocation and one of the rest: no other block changes.
+
+    With vmem, the second one covers memory that was unmapped and mapped again, and memory that the next block has kept.
+    """
+    heap = iris.heap
+    blocks = {number: _filled(env, heap, BLOCK, number) for number in range(6)}
+    for first in (0, 3):
+        hole = f"the hole of blocks {first} and {first + 1}"
+        for number in (first, first + 1):
+            heap.free(blocks.pop(number))
+        blocks[10 + first] = _filled(env, heap, 1024, 10 + first)
+        try:
+            blocks[20 + first] = _filled(env, heap, 2 * BLOCK - 1024, 20 + first)
+        except (MemoryError, RuntimeError, ValueError) as error:
+            findings.note(f"an allocation that fits into the rest of {hole}", str(error), "a tensor")
+            break
+        for number, tensor in blocks.items():
+            unchanged = bool((tensor == _pattern(env, number)).all())
+            findings.true(f"block {number} is unchanged after {hole} was filled", unchanged)
+    for tensor in blocks.values():
+        heap.free(tensor)
+
+
+def _filled(env, heap, size, number):
+    return heap.allocate(size, torch.uint8).fill_(_pattern(env, number))
+
+
+def _pattern(env, number):
+    return (number + 32 * env.rank) % 256
 
 
 def _dtypes(env, findings, iris):

@@ -129,17 +129,21 @@ def _cancel(env: Env, case: FusedCase, values: dict[str, torch.Tensor]) -> None:
     """Change the inputs so that LARGE is added first and subtracted last.
 
     This happens within each product or, if the ranks' products are summed, across ranks: rank 0's product is LARGE, and
-    the bias or the last rank's product is -LARGE.
+    the bias or the last rank's product is -LARGE. Any bias is -LARGE: without it, the product is exact only in float32.
     """
     a, b = values["a"], values["b"]
     b[:: case.k] = b[case.k - 1 :: case.k] = 1
-    summed = PRODUCTS[case.op].sums and (case.biased or env.world_size > 2)
+    op = PRODUCTS[case.op]
+    summed = op.sums and (case.biased or env.world_size > 2)
     whole = {0: LARGE} if case.biased else {0: LARGE, env.world_size - 1: -LARGE}
-    if summed and case.biased:
+    if case.biased:
         values["bias"].fill_(-LARGE)
     if summed and env.rank in whole:
         a.zero_()
         a[:, 0] = whole[env.rank]
+    elif case.biased and not op.sums:
+        if op.reached != "a" or env.rank == 0:
+            a[:, 0] = LARGE
     elif case.k > 1:
         a[:, 0], a[:, -1] = LARGE, -LARGE
 

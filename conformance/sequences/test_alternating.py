@@ -23,21 +23,32 @@ last one the variants have, or share, workspaces of their own."""
 LARGE, SMALL = {"m": 20, "n": 135}, {"m": 1, "n": 3}
 """Sizes that 16 does not divide, so that one kernel serves both."""
 FEW, MANY = {"comm_sms": 1}, {"comm_sms": 5}
+"""The flags of one program take 16 bytes or less, and those of five take more."""
 WAVES = {"block_m": 4, "block_n": 128, "warps": 4, "dtype": "fp16"}
 PLAIN = {"dtype": "fp32", "warps": 2}
+LATE_MS = 10
 
 
 def cases(ranks, memory):
-    """Return sequences whose calls alternate in size, programs, tile, wavefronts, element type, group and op."""
+    """Return sequences whose calls alternate in size, programs, tile, wavefronts, element type, group and op.
+
+    More programs follow fewer ones, with less memory for each, in memory that no call has used before, and in memory
+    that a large call has filled. One rank is late in each call, so that others first see what the last call left there.
+    """
     one, other = MEMORIES[memory]
     group = {"group": "stride"} if ranks > 1 else {}
+    # The members of an all_reduce divide the tiles: each has one for every program.
+    large = {**LARGE, "m": 19 * ranks - 1} if one["op"] == "all_reduce" else LARGE
     calls = (
-        {**one, **PLAIN, **LARGE, **MANY}, {**other, **WAVES, **SMALL, **FEW},
-        {**one, **PLAIN, **SMALL, **FEW}, {**other, **WAVES, **LARGE, **MANY},
-        {**one, **PLAIN, **LARGE, **FEW}, {**one, **PLAIN, **group, **LARGE, **MANY},
-        {**other, **WAVES, **LARGE, **FEW}, {**one, **PLAIN, **SMALL, **MANY},
+        {**other, **WAVES, **SMALL, **FEW}, {**one, **PLAIN, **large, **MANY},
+        {**one, **PLAIN, **large, **FEW}, {**other, **WAVES, **large, **MANY},
+        {**one, **PLAIN, **SMALL, **FEW}, {**one, **PLAIN, **group, **large, **MANY},
+        {**other, **WAVES, **large, **FEW}, {**one, **PLAIN, **SMALL, **MANY},
     )  # fmt: skip
-    steps = [step_of("collective", instance=0, async_op=True, **call) for call in calls]
+    steps = [
+        step_of("collective", instance=0, async_op=True, skewed=place % ranks, skew_ms=LATE_MS, **call)
+        for place, call in enumerate(calls)
+    ]
     return [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
 
 

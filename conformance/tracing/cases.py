@@ -16,7 +16,8 @@ class TraceCase:
 
     ``form``: "gluon" or "triton". ``step``: distance in ranks to the target. ``n``: number of elements over all
     programs that the mask ``offsets < n`` keeps. ``masked``: the mask is passed to the events. ``ended``: the events
-    are ended. ``room``: number of events that fit in the buffers. ``spt``: elements per thread.
+    are ended. ``room``: number of events that fit in the buffers. ``wrapped``: later launches count past 2^31. ``spt``:
+    elements per thread.
     """
 
     form: str = "gluon"
@@ -29,6 +30,7 @@ class TraceCase:
     ended: bool = True
     launches: int = 1
     room: int = 64
+    wrapped: bool = False
     spt: int = 1
     warps: int = 1
 

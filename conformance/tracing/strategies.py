@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from conformance.tracing.cases import TraceCase
+from fixtures import judged
 from harness.cases.strategies import counts
 
 TRACED = {
@@ -34,6 +35,7 @@ def traces(draw: st.DrawFn, ranks: int, form: str, kernel: str) -> TraceCase:
         ended=ended,
         launches=launches,
         room=draw(st.sampled_from([count, count + 1, max(1, count - 1), max(1, count // 2), 1, 4096])),
+        wrapped=judged.extended(),
         spt=spt,
         warps=warps,
     )

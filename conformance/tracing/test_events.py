@@ -3,13 +3,16 @@
 Every program brackets a put with each of its events. Each event gets its own slot and number. A slot holds the event's
 kind, the program, the two numbers passed by the caller, both ranks, the lowest address, the bytes that the mask keeps
 (0 without a mask), the die and compute unit, and two times; the second time is 0 for an event that was not ended.
-Events that do not fit in the buffers are counted but not stored. The slots hold other values before the launch.
+Events that do not fit in the buffers are counted but not stored, also where their number is beyond 2^31. The slots
+hold other values before the launch.
 
 001  in Gluon, with ``IrisDeviceCtx``.
 002  in Triton, with ``DeviceContext``.
 """
 
 from collections import Counter
+
+import torch
 
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
@@ -49,8 +52,27 @@ def run(env, case):
     findings.true(f"dies {dies}", all(0 <= die < 64 for die in dies.values()))
     findings.true(f"compute units {columns['cu_id']}", all(0 <= unit < 1 << 16 for unit in columns["cu_id"]))
     env.settle()
+    if case.wrapped:
+        check_wrapped(env, findings, traced)
     release(traced.iris)
     return findings.first
+
+
+def check_wrapped(env, findings, traced):
+    """Check that events whose numbers are the last before 2^32 are counted, and neither stored nor ended."""
+    tracing, count = traced.iris.tracing, traced.count
+    tracing.enable(max_events=max(1, count))
+    for name in COLUMNS:
+        tracing.trace_buffers[name].fill_(-7)
+    tracing.trace_counter.fill_(-count)
+    with env.acting():
+        traced.launch()
+    env.settle()
+    findings.equal("trace_counter after 2^32 events", int(tracing.trace_counter), 0)
+    for name in COLUMNS:
+        buffer = tracing.trace_buffers[name]
+        findings.same(f"{name} after events beyond 2^31", buffer, torch.full_like(buffer, -7))
+    env.settle()
 
 
 def check_times(findings, case, columns):

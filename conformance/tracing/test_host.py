@@ -9,6 +9,7 @@ from conformance.support.cases import HostCase
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, Traced
+from fixtures import judged
 from fixtures.addresses import address_of
 from fixtures.requirement import requirement
 
@@ -138,12 +139,34 @@ def check_enabled_again(env, findings, form):
     release(traced.iris)
 
 
+def check_kept(env, findings):
+    """Check that a context tensor keeps the buffers that it points to: a kernel that is passed it after another enable
+    writes neither into freed memory nor into a newer tensor."""
+    traced = Traced(env, TraceCase(grid=4, n=70, step=0))
+    tracing = traced.iris.tracing
+    tracing.enable(max_events=64)
+    first = traced.iris.get_device_context()
+    tracing.enable(max_events=64)
+    others = {name: torch.full_like(buffer, -7) for name, buffer in tracing.trace_buffers.items()}
+    env.settle()
+    with env.acting():
+        traced.launch(context=first)
+    env.settle()
+    traced.moved(findings)
+    findings.equal("trace_counter of another enable", int(tracing.trace_counter), 0)
+    for name, other in others.items():
+        findings.same(f"a tensor like {name}, allocated after another enable", other, torch.full_like(other, -7))
+    env.settle()
+    release(traced.iris)
+
+
 CHECKS = {
     "disabled": check_disabled,
     "enable": check_enable,
     "arguments": check_arguments,
     "reset": check_reset,
     "enabled_again": check_enabled_again,
+    "kept": check_kept,
 }
 
 
@@ -153,6 +176,8 @@ def run(env, case):
 
 def cases(ranks):
     plain = [HostCase(label) for label in ("disabled", "enable", "arguments")]
+    if judged.extended():
+        plain.append(HostCase("kept"))
     return plain + [HostCase(label, (form,)) for label in ("reset", "enabled_again") for form in ("gluon", "triton")]
 
 

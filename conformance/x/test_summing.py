@@ -3,7 +3,8 @@
 Every rank gets the sum, or for reduce_scatter(tile, src_view, dst_view, locks, ctx) only the tile's owner: of T tiles,
 rank r of W owns the T // W tiles from number r * (T // W) on, and the last rank also owns the rest. Sums of fp16 and
 bf16 are rounded once, except in all_reduce_atomic and all_reduce_spinlock, which add to the output itself. The three
-ops with flags wait for each rank's tile. At the end the flags are set, and the locks of all_reduce_spinlock are free.
+ops with flags wait for each rank's tile; before, a flag is 0 or 2. At the end the flags are set, and the locks of
+all_reduce_spinlock are free.
 
 001  Matrices, tiles, strides and numbers of programs of any kind; with many ranks, mostly of fewer tiles than ranks.
 002  Every rank owns tiles: the ops that divide the tiles among the ranks have code that a rank without a tile does not
