@@ -1,6 +1,6 @@
 """Defects by engineers who had read the library and its specification, and no test.
 
-The nearest tests of the gate, on two ranks, missed 24 of the first 56. The suite has a case of the kind of each since.
+The nearest tests of the gate, on two ranks, missed 24 of these 56. The suite has a case of the kind of each since.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def unseen_defects() -> list[Defect]:
             "first = tiling.first(pid // SERVERS, step)",
             "first = tiling.first(pid // SERVERS, tl.num_programs(0))",
             "def move(",
-            "partitioned",
+            "test_turns and all_gather",
         ),
         Defect(
             "unseen: ccl: no final wait where a member writes only its own output",
