@@ -19,8 +19,8 @@ from harness.emulator import compilation
 from harness.emulator.native.execute import Function
 
 _NATIVE = (
-    "flights replay race_steps mfma steps checked_share memory interleaved lds atomics checked traced sparse located"
-    " weak_steps execute scratch race_order survey banks summaries scalar local flows"
+    "flights replay race_steps race_judge mfma steps checked_share memory interleaved lds atomics checked traced sparse"
+    " located weak_steps execute scratch race_order survey banks summaries scalar local flows"
 )
 MODULES = (
     *(f"harness.emulator.native.{name}" for name in _NATIVE.split()),
