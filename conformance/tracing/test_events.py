@@ -26,8 +26,7 @@ def run(env, case):
     traced = Traced(env, case)
     tracing = traced.iris.tracing
     tracing.enable(max_events=case.room)
-    for name in COLUMNS:
-        tracing.trace_buffers[name].fill_(-7)  # ``reset`` may leave earlier events in the slots
+    env.in_library(overwrite, tracing)  # ``reset`` may leave earlier events in the slots
     with env.acting():
         traced.launch()
     env.settle()
@@ -62,9 +61,7 @@ def check_wrapped(env, findings, traced):
     """Check that events whose numbers are the last before 2^32 are counted, and neither stored nor ended."""
     tracing, count = traced.iris.tracing, traced.count
     tracing.enable(max_events=max(1, count))
-    for name in COLUMNS:
-        tracing.trace_buffers[name].fill_(-7)
-    tracing.trace_counter.fill_(-count)
+    env.in_library(overwrite, tracing, -count)
     with env.acting():
         traced.launch()
     env.settle()
@@ -73,6 +70,13 @@ def check_wrapped(env, findings, traced):
         buffer = tracing.trace_buffers[name]
         findings.same(f"{name} after events beyond 2^31", buffer, torch.full_like(buffer, -7))
     env.settle()
+
+
+def overwrite(env, tracing, counter=0):
+    """Fill the buffers with -7, and set the number of events."""
+    for name in COLUMNS:
+        tracing.trace_buffers[name].fill_(-7)
+    tracing.trace_counter.fill_(counter)
 
 
 def check_times(findings, case, columns):
