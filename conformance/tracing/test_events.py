@@ -16,7 +16,7 @@ import torch
 
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
-from conformance.tracing.traced import COLUMNS, LONG, NAMES, Traced
+from conformance.tracing.traced import COLUMNS, LONG, NAMES, Traced, overwrite
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -70,13 +70,6 @@ def check_wrapped(env, findings, traced):
         buffer = tracing.trace_buffers[name]
         findings.same(f"{name} after events beyond 2^31", buffer, torch.full_like(buffer, -7))
     env.settle()
-
-
-def overwrite(env, tracing, counter=0):
-    """Fill the buffers with -7, and set the number of events."""
-    for name in COLUMNS:
-        tracing.trace_buffers[name].fill_(-7)
-    tracing.trace_counter.fill_(counter)
 
 
 def check_times(findings, case, columns):

@@ -10,7 +10,7 @@ import torch
 
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
-from conformance.tracing.traced import BEFORE, COLUMNS, Traced
+from conformance.tracing.traced import BEFORE, COLUMNS, Traced, overwrite
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness import isa
@@ -31,8 +31,7 @@ def run_disabled(env, case):
     traced.moved(findings)
     findings.equal("enabled", tracing.enabled, False)
     tracing.enable(max_events=case.room)
-    for name in COLUMNS:
-        tracing.trace_buffers[name].fill_(-7)
+    env.in_library(overwrite, tracing)
     traced.target.fill_(BEFORE)
     env.settle()
     with env.acting():

@@ -173,3 +173,10 @@ class Traced:
             sent = payload(case.dtype, wanted.numel(), rank=sender, ranks=ranks).view(wanted.shape)
             wanted[:, : case.n] = sent[:, : case.n]
         findings.same("target of the puts", self.target.cpu(), wanted.flatten())
+
+
+def overwrite(env, tracing, counter=0):
+    """Fill the buffers with -7, and set the number of events, in the library's process: a judge apart has copies."""
+    for name in COLUMNS:
+        tracing.trace_buffers[name].fill_(-7)
+    tracing.trace_counter.fill_(counter)
