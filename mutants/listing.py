@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from mutants import planting
 from mutants.generated.harness import harness_mutants
 from mutants.generated.operators import library_mutants
+from mutants.generated.places import Source
 from mutants.listed import DEFECTS, REPORTED
 from mutants.mutant import HARNESS, LISTED, SOURCE, Mutant, position
 from mutants.mutant import REPORTED as REPORTED_KIND
@@ -17,6 +18,30 @@ from mutants.planting import Defect
 def all_of(kind: str) -> list[Mutant]:
     """Return all mutants of a kind other than binary. LookupError if a listed one no longer applies."""
     return _MAKERS[kind]()
+
+
+def of_defect(kind: str, defect: Defect) -> Mutant:
+    """Return a listed or reported defect as a mutant. LookupError if it no longer applies."""
+    text = planting.original(defect.file)
+    start = defect.start(text)
+    line, column = position(text, start)
+    content = start + len(defect.old) - len(defect.old.lstrip())
+    area = defect.name.partition(":")[0] if ":" in defect.name else "device"
+    return Mutant(
+        f"{kind}:{defect.name}",
+        kind,
+        kind if kind == REPORTED_KIND else f"listed {area.split()[0]}",
+        defect.file,
+        line,
+        column,
+        start,
+        defect.old,
+        defect.new,
+        function=Source(text).around(content),
+        report=defect.source,
+        chosen=defect.chosen,
+        ranks=defect.ranks,
+    )
 
 
 def is_wanted(identity: str, texts: Sequence[str]) -> bool:
@@ -50,32 +75,11 @@ def _shuffled(mutants: Iterable[Mutant], seed: int) -> dict[str, list[Mutant]]:
 
 
 def _listed() -> list[Mutant]:
-    return [_of_defect(LISTED, defect) for defect in DEFECTS]
+    return [of_defect(LISTED, defect) for defect in DEFECTS]
 
 
 def _reported() -> list[Mutant]:
-    return [_of_defect(REPORTED_KIND, defect) for defect in REPORTED]
-
-
-def _of_defect(kind: str, defect: Defect) -> Mutant:
-    text = planting.original(defect.file)
-    start = defect.start(text)
-    line, column = position(text, start)
-    area = defect.name.partition(":")[0] if ":" in defect.name else "device"
-    return Mutant(
-        f"{kind}:{defect.name}",
-        kind,
-        kind if kind == REPORTED_KIND else f"listed {area.split()[0]}",
-        defect.file,
-        line,
-        column,
-        start,
-        defect.old,
-        defect.new,
-        report=defect.source,
-        chosen=defect.chosen,
-        ranks=defect.ranks,
-    )
+    return [of_defect(REPORTED_KIND, defect) for defect in REPORTED]
 
 
 _MAKERS: Mapping[str, Callable[[], list[Mutant]]] = {

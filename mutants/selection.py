@@ -12,14 +12,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mutants.generated.harness import TESTS
-from mutants.mutant import HARNESS, SOURCE, Mutant
+from mutants.mutant import HARNESS, Mutant
 
 LEVELS = FIRST, SECOND = "ci", "gate"
 """Levels of the tests that a mutant of the library is run against, one after the other."""
 
 GATE_RANKS = 4
-"""Least number of ranks of a generated mutant's second level, as many as the gate has: with two members, the next one
-is also the one before, a lock has one user at a time, and a sum is rounded once."""
+"""Least number of ranks of the second level of a mutant without tests of its own, as many as the gate has: with two
+members, the next one is also the one before, a lock has one user at a time, and a sum is rounded once."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ def stages_of(mutant: Mutant, *, thorough: bool = False, levels: Collection[str]
     """Return the stages of a source or harness mutant; if ``thorough``, the whole suite is the last one at level ci.
 
     ``levels``: those of a mutant of the library. One that is argued to be equivalent has the first alone: it survives
-    every test, so it would take longer than any other. A listed defect has the tests
-    and the number of ranks that its list names. The tests of the harness have no level.
+    every test, so it would take longer than any other. A listed defect has the tests and the number of ranks that its
+    list names. The tests of the harness have no level.
     """
     if mutant.kind == HARNESS:
         return (Stage(TESTS[mutant.file]),)
     stages = (Stage(("conformance",), mutant.chosen, mutant.ranks),) if mutant.chosen else _stages(mutant)
-    ranks = GATE_RANKS if mutant.kind == SOURCE else 0
+    ranks = 0 if mutant.chosen else GATE_RANKS
     again = tuple(replace(stage, level=SECOND, ranks=max(stage.ranks, ranks)) for stage in stages)
     every = (*stages, WHOLE, *again) if thorough else (*stages, *again)
     return tuple(stage for stage in every if stage.level in levels)

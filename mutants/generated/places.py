@@ -58,6 +58,14 @@ class Source:
         start, end = self.span(node)
         return self.text[start:end]
 
+    def around(self, start: int) -> str:
+        """Return the names of the classes and functions around a position, joined by dots; "" at module level."""
+        innermost: tuple[str, ...] = ()
+        for node, names in self.nodes():
+            if isinstance(node, (ast.expr, ast.stmt)) and start in range(*self.span(node)):
+                innermost = (*names, node.name) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else names
+        return ".".join(innermost)
+
     def nodes(self) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
         """Yield each node, in the order of the text, with the names of the classes and functions around it."""
         yield from self._below(self.tree, ())

@@ -82,6 +82,16 @@ def test_a_generated_mutant_is_tried_again_as_the_gate_runs() -> None:
     assert stages_of(mutant, levels=(FIRST,)) == stages[:2]
 
 
+def test_a_listed_defect_without_tests_of_its_own_meets_those_of_its_function() -> None:
+    defect = planting.Defect("device: a put", "device/gluon/context.py", "mask=mask", "mask=None", "def put")
+    mutant = listing.of_defect(LISTED, defect)
+
+    assert mutant.function == "IrisDeviceCtx.put"
+    stages = stages_of(mutant)
+    assert stages[0].chosen == "test_put and not _by_"
+    assert [stage.ranks for stage in stages if stage.level == SECOND] == [GATE_RANKS] * (len(stages) // 2)
+
+
 def test_a_change_that_only_some_tests_can_show_meets_these_first() -> None:
     mutants = listing.all_of(SOURCE)
 
