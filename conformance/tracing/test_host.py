@@ -139,6 +139,11 @@ def check_enabled_again(env, findings, form):
     release(traced.iris)
 
 
+def allocate_beside(env, tracing):
+    """Allocate a tensor like each buffer. ``tracing`` holds them: a judge apart reads them there after the launch."""
+    tracing.beside = {name: torch.full_like(buffer, -7) for name, buffer in tracing.trace_buffers.items()}
+
+
 def check_kept(env, findings):
     """Check that a context tensor keeps the buffers that it points to: a kernel that is passed it after another enable
     writes neither into freed memory nor into a newer tensor."""
@@ -147,14 +152,14 @@ def check_kept(env, findings):
     tracing.enable(max_events=64)
     first = traced.iris.get_device_context()
     tracing.enable(max_events=64)
-    others = {name: torch.full_like(buffer, -7) for name, buffer in tracing.trace_buffers.items()}
+    env.in_library(allocate_beside, tracing)
     env.settle()
     with env.acting():
         traced.launch(context=first)
     env.settle()
     traced.moved(findings)
     findings.equal("trace_counter of another enable", int(tracing.trace_counter), 0)
-    for name, other in others.items():
+    for name, other in tracing.beside.items():
         findings.same(f"a tensor like {name}, allocated after another enable", other, torch.full_like(other, -7))
     env.settle()
     release(traced.iris)
