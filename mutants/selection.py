@@ -104,7 +104,7 @@ _RULES: tuple[tuple[str, str, tuple[Stage, ...]], ...] = (
     (r"device/.*", "", (_MOVING, _REDUCING, _ORDER, _stage("host", "barrier"))),
     (r"ccl/utils\.py", "", (_stage("host", "groups"),)),
     (r"ccl/.*", "", (_MOVING, _stage("collectives"))),
-    (r"host/platform/timing\.py", "", (_stage("bench"),)),
+    (r"bench/.*|host/platform/timing\.py", "", (_stage("bench"),)),
     (r"host/memory/.*|host/platform/emulated/.*", "", (_stage("memory"), _stage("providers host distributed"))),
     (r"host/tensor_\w+\.py", "", (_stage("host", "tensors or errors"),)),
     (r"host/distributed/.*", "", (_stage("distributed host", "not life"),)),

@@ -38,7 +38,8 @@ class Own:
 
     ``waits``: the least number of spin loops in the kernels of a call. ``relaxed``: how many flags may be written
     without a release, as those that are only set back. ``earlier``: the other flags announce what earlier kernels of
-    the stream have stored too, such as the inputs of a collective. ``load`` and ``store``: bytes of a lane's remote
+    the stream have stored too, such as the inputs of a collective. ``later``: later kernels of the stream read what
+    the flags announced that this one waited for. ``load`` and ``store``: bytes of a lane's remote
     accesses, which have no cache bits; 0: no such access is looked at. ``words``: bytes of remote stores that carry
     data and flag at the contract's scope; 0: there are none. ``retries``: an atomic may be a loop around a
     compare-and-swap. ``registers`` and ``lds`` (bytes): their limits, by target. ``spills``: how many registers may be
@@ -48,6 +49,7 @@ class Own:
     waits: int = 0
     relaxed: int = 0
     earlier: bool = False
+    later: bool = False
     load: int = 0
     store: int = 0
     words: int = 0
@@ -170,8 +172,10 @@ def _order(contract: Contract, code: Code, is_own: bool) -> Iterator[str]:
     polls = [poll for spin in spins for poll in spin.every]
     yield from _of_polls(contract, code, spins, is_own)
     if contract.acquires:
-        for lack in protocol.unacquired(code.program, polls, contract.scope):
-            yield _missing(code, contract, lack, f"the poll {lack.flag} and the load {lack.access}")
+        later = is_own and contract.own.later
+        for lack in protocol.unacquired(code.program, polls, contract.scope, later_kernels=later):
+            behind = "the loads of later kernels" if lack.access is protocol.END else f"the load {lack.access}"
+            yield _missing(code, contract, lack, f"the poll {lack.flag} and {behind}")
     flags = flags_of(contract, code.program)
     if flags and is_own:
         word = min(flag.width for flag in flags)

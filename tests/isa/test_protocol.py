@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.isa.protocol.atomics import unordered
-from harness.isa.protocol.order import START, unacquired, unreleased
+from harness.isa.protocol.order import END, START, unacquired, unreleased
 from harness.isa.protocol.program import Program, Step
 from harness.isa.protocol.spins import retries, spins
 from harness.isa.sources import Frame
@@ -199,6 +199,22 @@ def test_a_load_behind_a_poll_needs_an_invalidation() -> None:
     assert stale(poll, load(scope="gpu")) != []
     assert stale(poll, store()) == []
     assert unacquired(straight(later, poll), [poll], "sys") == [], "it was before the poll"
+
+
+def test_the_loads_of_later_kernels_need_an_invalidation_on_each_way_to_the_end() -> None:
+    poll = load("poll", scope="sys")
+
+    def late(*blocks: list[Step], edges: list[list[int]]) -> list[Step]:
+        program = Program("amdgcn", blocks, edges, 1, True)
+        assert unacquired(program, [poll], "sys") == [], "nothing is read in the kernel itself"
+        return [one.access for one in unacquired(program, [poll], "sys", later_kernels=True)]
+
+    assert late([poll], edges=[[]]) == [END]
+    assert late([poll, invalidated()], edges=[[]]) == []
+    assert late([poll, invalidated("gpu")], edges=[[]]) == [END]
+    assert late([invalidated(), poll], edges=[[]]) == [END]
+    assert late([poll], [invalidated()], [step("end")], edges=[[1, 2], [2], []]) == [END]
+    assert late([poll], [invalidated()], [step("end")], edges=[[1], [2], []]) == []
 
 
 def test_each_poll_is_reported_with_the_first_load_behind_it() -> None:

@@ -13,13 +13,14 @@ instructions, so the code may be any library's.
 
 from harness.isa.protocol.atomics import Unordered, unordered
 from harness.isa.protocol.missing import MISSING
-from harness.isa.protocol.order import START, Overtaken, unacquired, unreleased
+from harness.isa.protocol.order import END, START, Overtaken, unacquired, unreleased
 from harness.isa.protocol.program import Program, Scope, Step, covers
 from harness.isa.protocol.reading import read
 from harness.isa.protocol.spins import Spin, retries, spins
 from harness.isa.protocol.waits import Unwaited, unwaited
 
 __all__ = [
+    "END",
     "MISSING",
     "START",
     "Overtaken",

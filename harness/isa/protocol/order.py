@@ -10,7 +10,7 @@ between.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.isa.protocol.program import Program, Scope, Step, covers
@@ -38,6 +38,9 @@ with the access that it comes from; "fence" and "their fence": the write-back of
 
 START = Step("the first instruction", 0, ())
 """Stands for what earlier kernels of the stream have done."""
+
+END = Step("the end of the kernel", 0, ())
+"""Stands for the loads of later kernels of the stream."""
 
 
 def unreleased(
@@ -103,11 +106,15 @@ def _lack(kind: str) -> Lack:
     return "write-back" if kind == "back" else "wait"
 
 
-def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[Overtaken]:
+def unacquired(program: Program, polls: Collection[Step], scope: Scope, later_kernels: bool = False) -> list[Overtaken]:
     """Return the loads that a cache may answer with something older than the value of one of ``polls`` before them.
 
-    Loads of addresses do not count: tables of addresses do not change while a kernel runs.
+    Loads of addresses do not count: tables of addresses do not change while a kernel runs. ``later_kernels``: those of
+    later kernels of the stream count too, as ``END``. The start of a kernel makes the stores of its own GPU visible;
+    whether those of others too depends on the runtime.
     """
+    if later_kernels:
+        program = _with_end(program)
 
     def through(step: Step, state: State) -> State:
         if step in polls:
@@ -118,7 +125,7 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
 
     loads = [
         step for step in program.steps()
-        if step.access == "load" and step not in polls and not covers(step.scope, scope)
+        if (step.access == "load" and step not in polls and not covers(step.scope, scope)) or step is END
     ]  # fmt: skip
     overtaken: dict[Step, Overtaken] = {}
     for load, state in states(program, through, loads):
@@ -126,6 +133,11 @@ def unacquired(program: Program, polls: Collection[Step], scope: Scope) -> list[
             if poll not in overtaken and not is_address(program, load):
                 overtaken[poll] = Overtaken(poll, load, "invalidation")
     return list(overtaken.values())
+
+
+def _with_end(program: Program) -> Program:
+    blocks = [block if edges else (*block, END) for block, edges in zip(program.blocks, program.edges, strict=True)]
+    return replace(program, blocks=blocks)
 
 
 def states(
