@@ -70,11 +70,12 @@ def run(env: Env, case: CollectiveCase) -> Any:
     """Run a case on this rank and return the first difference: the rank function of most tests of collectives."""
     mismatch = None
     for round_ in range(rounds_of(case, env.world_size)):
+        findings = Findings(env.rank)
         calls = prepare(env, case, round_)
         env.settle()
-        outputs = perform(env, case, calls)
+        outputs = perform(env, case, calls, findings=findings)
         env.settle()
-        mismatch = judge(env, case, calls, outputs) or mismatch
+        mismatch = judge(env, case, calls, outputs, findings) or mismatch
     party = party_of(env, case)
     return mismatch or (check_code(env, case, party.place, party.size) if env.fault is None else None)
 
@@ -159,8 +160,10 @@ def prepare_each(env: Env, cases: Mapping[str, CollectiveCase]) -> dict[str, lis
     return prepared
 
 
-def perform(env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None) -> list[torch.Tensor | None]:
-    """Make the calls and return a copy of each call's output.
+def perform(
+    env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None, findings: Findings | None = None
+) -> list[torch.Tensor | None]:
+    """Make the calls and return a copy of each call's output. Note in ``findings`` a changed Config.
 
     After an asynchronous call the copy is enqueued on the stream; after a call that waits it is made at once.
     """
@@ -169,6 +172,7 @@ def perform(env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None) 
     ready = [_staged(env, call) for call in calls]
     with env.acting():
         settings = config(env, case, calls[0].party.size) if calls else None
+        fields = env.in_library(_fields, settings)
         for k, call in enumerate(calls):
             env.late(case.skewed, case.skew_ms)
             if case.reuse and k:
@@ -178,7 +182,14 @@ def perform(env: Env, case: CollectiveCase, calls: list[Call], ccl: Any = None) 
         for handle in handles:
             if case.async_op and handle is not None:
                 handle.wait()
+        if findings is not None:
+            changed = set(env.in_library(_fields, settings)) - set(fields)
+            findings.equal("fields that the calls changed in the Config that was passed", sorted(changed), [])
     return outputs
+
+
+def _fields(env: Env, settings: Any) -> list[str]:
+    return [] if settings is None else [f"{name}={value!r}" for name, value in vars(settings).items()]
 
 
 def passed(env: Env, case: CollectiveCase, calls: list[Call]) -> list[torch.Tensor]:
@@ -191,11 +202,13 @@ def passed(env: Env, case: CollectiveCase, calls: list[Call]) -> list[torch.Tens
     return list(tensors.values())
 
 
-def invoke(env: Env, case: CollectiveCase, call: Call, settings: Any, ccl: Any = None) -> Any:
-    """Call the library's op once, on the instance under test or on another instance's ``ccl``."""
+def invoke(env: Env, case: CollectiveCase, call: Call, settings: Any, ccl: Any = None, **more: Any) -> Any:
+    """Call the library's op once, on the instance under test or on another instance's ``ccl``. ``more``: further
+    arguments."""
     op = described(case.op)
     tensors = (call.output,) if op.in_place == ALWAYS else (call.output, call.input)
-    more: dict[str, Any] = {op.root: call.party.root} if op.root else {}
+    if op.root:
+        more[op.root] = call.party.root
     if op.reduces:
         more["op"] = getattr(env.under_test.module.ccl.ReduceOp, case.reduce.upper())
     function = getattr(ccl or env.iris.ccl, case.op)
@@ -370,6 +383,7 @@ def _places(env: Env, case: CollectiveCase, first: int) -> list[int]:
     largest = max(len(chunk) for chunk in chunks_of(case.group, env.world_size))
     roomy = replace(case, in_pad=max(case.in_pad, PADDING), out_pad=max(case.out_pad, PADDING))
     room = [count * of_name(case.dtype).itemsize for count in _counts(roomy, largest)]
+    room[0] *= not case.in_place
     return starts(first, [*room * _distinct(case), 0])
 
 

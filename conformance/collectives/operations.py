@@ -28,6 +28,14 @@ LOW_LATENCY_MEMBERS = 8
 """Largest group for which the low-latency protocol is drawn: the GPUs of one node. A library may refuse larger ones."""
 
 
+LARGE_TILE = {"block_m": 32, "block_n": 128, "warps": 16}
+"""A tile of bytes with one word for each lane of the largest work-group."""
+SMALL_TILE = {"block_m": 4, "block_n": 64, "warps": 2}
+"""A tile of bytes of which hundreds of programs need little memory."""
+BYTE_TILES = {("one_shot", "ll"): LARGE_TILE, ("ring", ""): SMALL_TILE}
+"""Tiles of maxima of uint8 by variant of all_reduce and protocol, so that several requirements use one kernel."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """The values with which a drawn case's kernel is compiled."""

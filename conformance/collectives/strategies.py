@@ -242,14 +242,19 @@ def _of_messages(dtype: str) -> list[tuple[str, Kernel, bool]]:
     a multiple of 16 bytes, for which it may be compiled a second time.
 
     Sizes and strides select no kernel, but only the way in which it moves elements. Each width has every kernel of
-    ``KERNELS``, and each of these has both ops, with different widths.
+    ``KERNELS``, and each of these has both ops, with different widths. Of bytes, the widest tiles are replaced by tiles
+    that are narrower than 16 bytes.
     """
     number, ops = MESSAGE_TYPES.index(dtype), tuple(MESSAGES)
-    in_triton = [k for k, kernel in enumerate(KERNELS) if not kernel.gluon]
-    in_gluon = [k for k, kernel in enumerate(KERNELS) if kernel.gluon and size_of(dtype) < 4]
+    kernels = [
+        replace(kernel, block_m=64, block_n=8) if size_of(dtype) == 1 and kernel.block_n > 64 else kernel
+        for kernel in KERNELS
+    ]
+    in_triton = [k for k, kernel in enumerate(kernels) if not kernel.gluon]
+    in_gluon = [k for k, kernel in enumerate(kernels) if kernel.gluon and size_of(dtype) < 4]
     shifted = [in_triton[number % len(in_triton)], *in_gluon]
     # The first two kernels, one of each language, are those of other tests: they have sendrecv of fp16.
-    return [(ops[(number + k // 2 + 1) % len(ops)], kernel, k in shifted) for k, kernel in enumerate(KERNELS)]
+    return [(ops[(number + k // 2 + 1) % len(ops)], kernel, k in shifted) for k, kernel in enumerate(kernels)]
 
 
 def _ragged_message(op: str, dtype: str, kernel: Kernel, is_shifted: bool) -> Iterator[CollectiveCase]:

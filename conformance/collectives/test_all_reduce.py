@@ -29,7 +29,7 @@ def run_between(env, case, around):
     calls, others = prepare(env, case), prepare_further(env, other, case)
     env.settle()
     before = perform(env, other, others[:1])
-    outputs = perform(env, case, calls)
+    outputs = perform(env, case, calls, findings=findings)
     after = perform(env, other, others[1:])
     env.settle()
     for call, output in zip(others, [*before, *after], strict=env.fault is None):

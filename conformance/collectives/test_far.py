@@ -96,8 +96,13 @@ def run(env, case):
 
 def cases(ranks, op):
     op = described(op)
-    # Variants with their own kernel. One side is enough, since both sides have the same rows and columns.
-    own = [("output", "triton", variant.name, kind) for variant in op.variants for kind in variant.far]
+    # Variants with their own kernel. One side is enough, since both sides have the same rows and columns. The second
+    # kind is in Gluon, so that the kernels of both languages have an output with other strides than the input.
+    own = [
+        ("output", language, variant.name, kind)
+        for variant in op.variants
+        for language, kind in zip(("triton", "gluon"), variant.far, strict=False)
+    ]
     fast = [(side, "triton", LOW_LATENCY) for side in ("output", "input") if op.fast(ranks)]
     wide = [(side, "triton", "", f"{WIDE}{kind}") for side, kind in WIDE_MESSAGES if op.name in MESSAGES]
     every = [HostCase("far", (op.name, *which)) for which in (*op.far, *own, *fast, *wide)]

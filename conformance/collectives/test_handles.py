@@ -3,12 +3,17 @@
 001  ``wait()`` makes later work of the current stream run after the operation, without blocking the host.
      ``synchronize()`` blocks the host until the operation is complete. ``is_completed()`` returns whether it is
      complete, without waiting. A rank's call returns even if its peers call much later.
+002  A rank's calls return while another rank makes none, and are not complete then; also where all_reduce is passed a
+     workspace of another variant, which it replaces.
 """
+
+from dataclasses import replace
 
 import torch
 
 from conformance.collectives.calls import config, fill, invoke, judge, prepare
 from conformance.collectives.operations import COLLECTIVES
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import barrier
@@ -64,14 +69,18 @@ def run_ahead(env, case):
     findings = Findings(env.rank)
     calls = prepare(env, case)
     settings = config(env, case, env.world_size)
-    invoke(env, case, calls[0], settings).synchronize()  # compiled
+    more = {}
+    if case.op == "all_reduce":
+        other = config(env, replace(case, variant="ring"), env.world_size)
+        more["workspace"] = env.iris.ccl.all_reduce_preamble(calls[0].output, calls[0].input, config=other)
+    invoke(env, case, calls[0], settings, **more).synchronize()  # compiled
     env.settle()
     fill(calls[0])
     if env.rank == case.skewed:
         barrier()
     with env.acting():
         try:
-            handles = [invoke(env, case, call, settings) for call in calls]
+            handles = [invoke(env, case, call, settings, **more) for call in calls]
             if env.rank != case.skewed:
                 findings.equal("is_completed() while a member is late", handles[-1].is_completed(), False)
         finally:
@@ -84,7 +93,11 @@ def run_ahead(env, case):
 
 
 def ahead_cases(ranks):
-    return [COLLECTIVES["all_gather"].case(dtype="fp32", m=9, n=70, calls=3, async_op=True, skewed=0)]
+    fields = {"dtype": "fp32", "m": 9, "n": 70, "calls": 3, "async_op": True, "skewed": 0}
+    cases = [COLLECTIVES["all_gather"].case(**fields)]
+    if judged.offers("ccl.all_reduce", "ccl.all_reduce_preamble"):
+        cases.append(COLLECTIVES["all_reduce"].case(**fields, variant="two_shot"))
+    return cases
 
 
 @requirement(

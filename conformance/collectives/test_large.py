@@ -1,7 +1,9 @@
 """Collectives of 1 and 64 MiB by hundreds of programs, on GPUs: each program takes many tiles, and uses its flags and
 slots as often.
 
-A tensor lies between two guards. Its rows are 1,000 elements long, no multiple of a tile's.
+A tensor lies between two guards. Its rows are 1,000 elements long, no multiple of a tile's. One of the smaller tensors
+begins at the lowest alignment of its elements: a GPU that needs more for wide accesses faults where a kernel makes them
+at the alignment of another tensor.
 """
 
 import functools
@@ -16,8 +18,8 @@ from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
 MIB = 1 << 20
-SIZES = (MIB, 64 * MIB)
-"""Bytes of the larger one of input and output."""
+SIZES = ((MIB, 0, 1), (MIB, 1, 0), (64 * MIB, 0, 0))
+"""Bytes of the larger one of input and output, and the elements by which each starts after a multiple of 1024 bytes."""
 COLUMNS = 1000
 TILE = (32, 64)
 GUARD = 4096
@@ -29,7 +31,7 @@ MOVED, REDUCED = torch.int32, torch.bfloat16
 
 
 def run(env, case):
-    name, variant, gluon, size = case.arguments
+    name, variant, gluon, size, *shifts = case.arguments
     op = described(name)
     me, ranks = env.rank, env.world_size
     dtype = REDUCED if op.reduces else MOVED
@@ -38,8 +40,10 @@ def run(env, case):
     iris = env.under_test.iris(heap_size=3 * (sum(counts) + 4 * GUARD) * dtype.itemsize + 64 * MIB)
     given, wanted = _given_and_wanted(name, inputs, dtype, me, ranks, env.device.torch_device)
     memories = [iris.empty(count + 2 * GUARD, dtype=dtype) for count in counts]
+    starts = [GUARD + shift for shift in shifts]
     source, target = (
-        memory[GUARD:-GUARD].view(shape) for memory, shape in zip(memories, (inputs, outputs), strict=True)
+        memory[start : start + shape[0] * shape[1]].view(shape)
+        for memory, start, shape in zip(memories, starts, (inputs, outputs), strict=True)
     )
     if op.in_place == ALWAYS:
         source = target
@@ -66,8 +70,8 @@ def run(env, case):
     env.settle()
     findings = Findings(me)
     findings.same("the output", target, wanted)
-    for tensor, memory in zip(("input", "output"), memories, strict=True):
-        for side, part in (("before", memory[:GUARD]), ("after", memory[-GUARD:])):
+    for tensor, memory, start, count in zip(("input", "output"), memories, starts, counts, strict=True):
+        for side, part in (("before", memory[:start]), ("after", memory[start + count :])):
             findings.same(f"the memory {side} the {tensor}", part, torch.full_like(part, BEFORE))
     env.settle()
     release(iris)
@@ -102,7 +106,7 @@ def cases(ranks, op):
     listed = [op.case(variant=one.name) for one in op.variants] + [op.case(variant=simplest, gluon=True)]
     listed = listed if judged.extended() else [published(case) for case in listed]
     kernels = dict.fromkeys((case.variant, case.gluon) for case in listed)
-    return [HostCase("large", (op.name, *kernel, size)) for size in SIZES for kernel in kernels]
+    return [HostCase("large", (op.name, *kernel, *size)) for size in SIZES for kernel in kernels]
 
 
 @requirement(

@@ -10,7 +10,7 @@ import functools
 from dataclasses import replace
 
 from conformance.collectives.calls import run
-from conformance.collectives.operations import COLLECTIVES, names, published
+from conformance.collectives.operations import BYTE_TILES, COLLECTIVES, names, published
 from fixtures import judged
 from fixtures.requirement import requirement
 from harness.cases import REDUCE_OPS
@@ -27,9 +27,15 @@ def cases(ranks, op):
     first = op.case(dtype="bf16", m=5, n=70, root=ranks - 1)
     variants = [replace(first, variant=one.name) for one in op.variants if one.same_bits] + op.also_fast(first, ranks)
     listed = [replace(one, dtype=dtype, reduce=reduce) for one in variants for dtype, reduce in PAIRS]
+    listed = [replace(one, **_tile(one)) for one in listed]
     if not judged.extended():
         return list(dict.fromkeys(published(case) for case in listed if (case.dtype, case.reduce) == PAIRS[0]))
     return list(dict.fromkeys([*listed, *_others(ranks)[op.name]]))
+
+
+def _tile(case):
+    """Return the fields of the case's tile, if it is another one than that of most cases."""
+    return BYTE_TILES.get((case.variant, case.protocol), {}) if case.dtype == "uint8" else {}
 
 
 @functools.cache

@@ -4,7 +4,7 @@
      not match each other or the group; tensors outside the heap; an output whose elements share memory with each other
      or with the input; a root that is not in the group, or that lacks its tensor; an unknown reduction, or one that the
      element type does not support; a tile that the kernel does not support; an unknown variant. An output and
-     an input that touch are not refused.
+     an input that touch are not refused, nor is a member's own rows of the larger one of the two.
 002  If only one member passes a wrong argument, it gets the reason, the others get an error that names it, and no
      member waits. Ranks outside the group are not involved; a rank outside that calls gets a RuntimeError.
 003  If members pass different arguments, all of them get a ValueError that states the arguments of each, in every
@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from conformance.collectives.calls import config, fill, invoke, judge, party_of, perform, prepare
 from conformance.collectives.operations import ALWAYS, COLLECTIVES, NEVER, one_of_each_kind
+from conformance.collectives.own_rows import check_own_rows
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
@@ -51,6 +52,7 @@ def run_refused(env, case):
         findings.raises(label, ValueError, lambda o=op, s=settings: _reduced_with(env, case, call, s or right, o))
     if COLLECTIVES[case.op].in_place != ALWAYS:
         _touch(env, case, call, findings)
+    check_own_rows(env, case, findings)
     return _and_then(env, case, calls, findings)
 
 

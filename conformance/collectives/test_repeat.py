@@ -60,7 +60,7 @@ def cases(ranks, op):
     narrow = [op.case(**shape, dtype="bf16", variant=variant) for variant in variants]
     wide = [op.case(**shape, dtype="fp32", variant=variant) for variant in variants]
     if judged.extended():
-        return [*narrow, *wide, *op.also_fast(narrow[0], ranks)]
+        return [*narrow, *wide, *op.also_fast(narrow[0], ranks), *op.also_fast(wide[0], ranks)]
     # All calls have the same input, so that it does not matter which of them a peer reads.
     return list(dict.fromkeys(replace(published(case), calls=TIMES, reuse=True) for case in narrow))
 

@@ -4,7 +4,8 @@ two ranks.
 001  The received data is what was sent, for every shape, stride and element type, over repeated calls; other memory
      stays unchanged. In a sendrecv every rank sends to one rank and receives from another at once. A source may be
      overwritten after its call. Some sources are outside the heap, in memory that ends with their last element.
-002  Messages of different tags are separate, and messages of one tag arrive in the order in which they were sent.
+002  Messages of different tags are separate, and messages of one tag arrive in the order in which they were sent. So is
+     a message of another tag that a rank sends to itself while all others wait for theirs.
 003  If sender and receiver disagree, no data moves and both get an error. If one side's call is refused, the other side
      gets an error too, however late it is, and the next message arrives.
 004  Messages can be captured in device graphs and replayed with other data.
@@ -61,7 +62,7 @@ def _flaw(env, case, dst, src):
 
 
 def run_stopping(env, case, stopping):
-    return _round(env, case, 0, Stops(env, stopping)) or _flaw(env, case, *peers(case, party_of(env, case)))
+    return _round(env, case, 0, Stops(env, stopping, case.calls)) or _flaw(env, case, *peers(case, party_of(env, case)))
 
 
 def run_ragged(env, case, confined):
@@ -90,7 +91,8 @@ def _round(env, case, round_, stops=None, confined=False):
             source.copy_(staged[k])
             source = (_itself, ends_with, torch.clone)[k % 3](source)
             with stops.call(k) if stops else contextlib.nullcontext():
-                handle = _call(env, case, source, target, dst, src, k % 3, party.handle, settings)
+                tag = 0 if stops else k % 3
+                handle = _call(env, case, source, target, dst, src, tag, party.handle, settings)
                 # The source is written again as early as allowed: after a call that waits, else after its handle.
                 outputs.append(copied(target, enqueued=case.async_op))
                 if case.async_op and handle is not None:
@@ -229,14 +231,60 @@ def run_tags(env, case):
     )
 
 
+DISTANCES = (1, 2, 4, 8, 16, 32, 63)
+"""Distances of two tags in use at the same time."""
+
+
+def run_waiting(env, case):
+    """Let all other ranks wait for the first rank, then for the last one. That rank sends to itself with another tag,
+    and then to each of them."""
+    findings, ccl, me = Findings(env.rank), env.iris.ccl, env.rank
+    env.image.reset()
+    regions = [env.image.claim(name, at, case.n, torch.int32) for name, at in (("sent", 1024), ("received", 8192))]
+    for region in regions:
+        env.image.fill(region, torch.zeros(case.n, dtype=torch.int32))
+    source, target = map(env.image.tensor, regions)
+    steps, received = [env.gate.step() for _ in DISTANCES], []
+    env.settle()
+    with env.acting():
+        settings, own_settings = config(env, case, 1), config(env, replace(case, **OF_SENDRECV), 1)
+        for k, distance in enumerate(DISTANCES):
+            sender, tag, own_tag = (env.world_size - 1, distance, 0) if k % 2 else (0, 0, distance)
+            if me == sender:
+                env.gate.hold(steps[k])
+            env.gate.enter(steps[k])
+            if me == sender:
+                ccl.sendrecv(source.fill_(100 * k + me), target, me, me, tag=own_tag, config=own_settings)
+                for rank in range(env.world_size):
+                    if rank != me:
+                        ccl.send(source.fill_(100 * k + rank), rank, tag=tag, config=settings)
+            else:
+                with env.gate.watching():
+                    ccl.recv(target, sender, tag=tag, config=settings)
+            env.gate.reach(steps[k])
+            received.append(target.clone())
+    env.settle()
+    if not bool_all(env.fault is None):
+        return findings.first
+    for k, values in enumerate(received):
+        wanted = torch.full((case.n,), 100 * k + me, dtype=torch.int32)
+        findings.same(f"message {k}, of two whose tags are {DISTANCES[k]} apart", values, wanted)
+    return findings.first
+
+
+OF_SENDRECV = {"op": "sendrecv", "block_m": 8, "block_n": 64, "warps": 1}
+"""The kernel of 001 for sendrecv of int32; that of ``tag_cases`` is the one for send."""
+
+
 def tag_cases(ranks):
     shape = {"op": "send", "dtype": "int64", "m": 1, "n": 64, "calls": 12}
-    return [CollectiveCase(**shape, async_op=asynchronous) for asynchronous in (True, False)]
+    waiting = CollectiveCase(op="send", dtype="int32", n=64, block_m=4, block_n=128, warps=4)
+    return [*(CollectiveCase(**shape, async_op=asynchronous) for asynchronous in (True, False)), waiting]
 
 
 @requirement("CCL-MESSAGE-002", cases=tag_cases, ranks=2)
 def test_tags(check, case):
-    check(run_tags, case)
+    check(run_tags if case.dtype == "int64" else run_waiting, case)
 
 
 LATE_MS = 50
@@ -274,10 +322,11 @@ def run_refused(env, case):
             "a caller outside the group", RuntimeError, lambda: ccl.recv(tensor, 0, group=alone, config=settings)
         )
 
-    def both(label, send, recv, sends=ValueError, recvs=ValueError):
-        """Send ``send`` from rank 0 to rank 1, which receives into the unsuitable ``recv``."""
+    def both(label, send, recv, sends=ValueError, recvs=ValueError, configs=(settings, settings)):
+        """Send ``send`` from rank 0 to rank 1, which receives into the unsuitable ``recv``, or with an unsuitable
+        config."""
         for waits in (True, False):
-            more = {"async_op": not waits, "config": settings}
+            more = {"async_op": not waits, "config": configs[me % 2]}
             if not waits and RuntimeError in (sends, recvs):
                 continue  # A side that is refused gets no handle.
             if me < 2:
@@ -288,14 +337,23 @@ def run_refused(env, case):
                     expected,
                     lambda f=function, g=given, p=peer, m=more: _done(f(g, p, **m)),
                 )
+                findings.same(f"tensor after {label}", tensor.cpu(), torch.full((8, 16), me + 1, dtype=torch.int64))
 
     both("fewer rows", tensor, tensor[:-1])
     both("other columns", tensor[:, :4], tensor[:, :8])
+    both("as many elements in fewer rows", tensor, tensor.view(4, 32))
+    both("as many elements in more rows", tensor, tensor.view(16, 8))
+    both("as many elements in one dimension", tensor, tensor.view(-1))
     both("another element type", tensor, tensor.view(torch.float64))
     both("outside the heap", tensor, elsewhere, sends=RuntimeError)
     both("rows that are the same memory", tensor, tensor[:1].expand(8, 16), sends=RuntimeError)
     both("a tensor on another device", tensor.to("meta"), tensor, recvs=RuntimeError)
     both("three dimensions", tensor.view(2, 4, 16), tensor, recvs=RuntimeError)
+    for language in (False, True):
+        odd = env.under_test.config(block_size_m=3, block_size_n=64, use_gluon=language)
+        label = f"{3 * 64} elements in a tile, {'Gluon' if language else 'Triton'}"
+        both(f"{label}, to send", tensor, tensor, recvs=RuntimeError, configs=(odd, settings))
+        both(f"{label}, to receive", tensor, tensor, sends=RuntimeError, configs=(settings, odd))
     # A refused side must consume the other side's report, even a late one: otherwise the next message reads it.
     if me == 0:
         findings.raises(
@@ -316,7 +374,7 @@ def run_refused(env, case):
             ccl.send(tensor.fill_(1), 1, config=settings)
         elif me == 1:
             env.late(1, LATE_MS)
-            ccl.send(tensor, 0, config=settings)
+            ccl.send(tensor.fill_(2), 0, config=settings)
             ccl.recv(tensor, 0, config=settings)
     env.settle()
     if received is not None:
@@ -403,10 +461,14 @@ def test_captured(check, case):
 
 def stopping_cases(ranks):
     """Return a message of aligned rows, each with a ragged tile at its end, and one of contiguous elements that do not
-    fill their last vector, with kernels of 001."""
-    shape = {"m": 5, "calls": CALLS, "reuse": True, "async_op": True}
+    fill their last vector, with kernels of 001.
+
+    The highest rank, which stops last, sends the first one: once it stops between its last two steps. The next call may
+    begin on the other rank before that one ends.
+    """
+    shape = {"m": 5, "calls": CALLS + 1, "reuse": True, "async_op": True}
     return [
-        CollectiveCase(op="send", dtype="int8", n=80, in_pad=16, out_pad=16, **shape),
+        CollectiveCase(op="send", dtype="int8", n=80, in_pad=16, out_pad=16, group="reversed", **shape),
         CollectiveCase(op="sendrecv", dtype="int32", n=70, **shape),
     ]
 
@@ -421,7 +483,7 @@ def stopping_cases(ranks):
 )
 def test_stopping(check, case):
     alone = check.ranks % 2 if case.op == "send" else 0  # the last member of an odd number has no kernel to stop in
-    for stopping in range(check.ranks - alone):
+    for stopping in range(alone, check.ranks):
         check(run_stopping, case, stopping=stopping)
 
 

@@ -8,6 +8,8 @@ stays open.
 import contextlib
 import os
 import socket
+import threading
+import time
 
 from conformance.distributed.modules import module_of
 from conformance.support.cases import HostCase, alike
@@ -113,8 +115,41 @@ def run_errors(env, case):
             (ValueError, RuntimeError),
             lambda: passing.setup_fd_infrastructure(wrong, env.world_size),
         )
+        _check_limit(env, findings, passing)
     env.settle()
     return findings.first
+
+
+SHORT_S, LATE_S = 0.1, 3.0
+"""A limit of seconds to wait for another rank, and the seconds after which the connection is shut down."""
+
+
+def _check_limit(env, findings, passing):
+    """Check that both ends of a connection wait ``TRANSFER_LIMIT_S`` for a rank that does not receive or send."""
+    limits = (passing.CONNECT_LIMIT_S, passing.TRANSFER_LIMIT_S)
+    findings.equal("CONNECT_LIMIT_S and TRANSFER_LIMIT_S", limits, (10.0, 60.0))
+    passing.TRANSFER_LIMIT_S = SHORT_S
+    try:
+        connections = passing.setup_fd_infrastructure(env.rank, env.world_size)
+        for label, act in (
+            ("a receive from", passing.recv_fd),
+            ("a send to", lambda sock: passing.send_fd(sock, 0, bytes(MORE_THAN_A_BUFFER))),
+        ):
+            env.settle()
+            for peer in {min(connections), max(connections)}:
+                sock, start = connections[peer], time.monotonic()
+                shutdown = threading.Timer(LATE_S, sock.shutdown, (socket.SHUT_RDWR,))
+                shutdown.start()
+                findings.raises(
+                    f"{label} rank {peer}, limited to {SHORT_S} s", TimeoutError, lambda act=act, sock=sock: act(sock)
+                )
+                shutdown.cancel()
+                waited = time.monotonic() - start
+                findings.true(f"{label} rank {peer} waited {waited:.2f} s of {SHORT_S} s", waited > 0.9 * SHORT_S)
+            env.settle()
+        passing.close_connections(connections)
+    finally:
+        passing.TRANSFER_LIMIT_S = limits[1]
 
 
 def _raise_inside(passing):

@@ -1,9 +1,9 @@
 """Life cycles: an instance releases all resources when it is closed or dropped, and instances alive at the same time do
 not affect each other.
 
-Each cycle uses an instance as a user would: tensors, a remote read through its table, a device_barrier. Afterwards the
-process must hold the same resources as before: descriptors, mappings, address space, memory, threads, device memory,
-and files with its process id in the name.
+Each cycle uses an instance as a user would: tensors, a remote read through its table, a device_barrier, and in some
+cycles an asynchronous collective. Afterwards the process must hold the same resources as before: descriptors, mappings,
+address space, memory, threads, device memory, and files with its process id in the name.
 """
 
 import gc
@@ -11,18 +11,24 @@ import os
 import re
 import resource
 import tempfile
+import weakref
 from pathlib import Path
 
 import torch
 
+from conformance.collectives.calls import config
+from conformance.collectives.operations import COLLECTIVES
 from conformance.host.checks import offset_in_heap
 from conformance.rma.words import read_address
 from conformance.support.cases import HostCase
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
 HEAP = 4 << 20
 WARM, ALIVE = 4, 5
+ASYNCHRONOUS = 5
+"""An asynchronous collective is in every cycle whose number this divides."""
 SLACK = {"descriptors": 0, "mappings of files": 4, "address space": 32 << 20, "memory": 16 << 20, "threads": 0,
          "files": 0, "memory of the device": 32 << 20}  # fmt: skip
 """Allowed growth over all cycles: less than one leaked heap, mapping or descriptor per cycle."""
@@ -38,11 +44,13 @@ def run_cycles(env, case):
     findings, cycles = Findings(env.rank), 50 if env.world_size <= 4 else 20
     closed = env.module("collections").deque()  # of the library's process
     peer = (env.rank + 1) % env.world_size
+    handles = judged.offers("ccl.all_gather", "ccl.Work", "ccl.Config")
 
     def run_turns(turns):
         for turn in range(turns):
-            seen = env.in_library(cycle, turn, closed)
+            seen, remains = env.in_library(cycle, turn, closed, handles and turn % ASYNCHRONOUS == 0)
             findings.equal(f"value of rank {peer} in instance {turn}", seen, 100 * turn + peer)
+            findings.equal(f"instance {turn} remains after its last reference was dropped", remains, False)
 
     run_turns(WARM)  # allocates what stays for the life of the process
     env.module("harness.garbage").set_aside()
@@ -59,18 +67,31 @@ def run_cycles(env, case):
     return findings.first
 
 
-def cycle(env, turn, closed):
-    """Use an instance and release it: return the value that it read of the right neighbour."""
+def cycle(env, turn, closed, asynchronous):
+    """Use an instance and release it. Return the value that it read of the right neighbour, and whether the object
+    still exists after an asynchronous call and the drop of its last reference."""
     iris = env.under_test.iris(heap_size=HEAP, allocator_type=("torch", "vmem")[turn // 2 % 2])
+    if asynchronous:
+        _gather(env, iris)
     seen = _use(env, iris, turn)
     env.settle()
     if turn % 2 and hasattr(iris, "close"):
         iris.close()
         closed.append(iris)
+        asynchronous = False
+    last = weakref.ref(iris) if asynchronous else None
     del iris
     gc.collect()
     env.settle()
-    return seen
+    return seen, last is not None and last() is not None
+
+
+def _gather(env, iris):
+    """Make an asynchronous call, with the kernel of ``CCL-ASYNC-001``, and wait for it."""
+    case = COLLECTIVES["all_gather"].case(dtype="fp32", m=9, n=70)
+    source, target = iris.ones(case.m, case.n), iris.zeros(env.world_size * case.m, case.n)
+    handle = iris.ccl.all_gather(target, source, async_op=True, config=config(env, case, env.world_size))
+    handle.synchronize()
 
 
 def _use(env, iris, turn):

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from conformance.rma.words import read_word
 from conformance.support.cases import HostCase
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.cases import chunks_of, members_of
@@ -98,13 +99,40 @@ def run_broadcast(env, case):
                 f"value of broadcast {name} from rank {source}: {got!r}",
                 np.array_equal(got, wanted) if kind is np.ndarray else got == value,
             )
+    (extended,) = case.arguments
+    for source in {0, env.world_size - 1} if extended else ():
+        findings.equal(
+            f"broadcast values that changed when rank {source} overwrote what it had passed",
+            env.in_library(changed_later, source),
+            [],
+        )
     scalar = env.iris.broadcast(3.25 if env.rank == 0 else None)
     findings.equal("dimensions of a broadcast number", np.ndim(scalar), 0)
     findings.true("a broadcast number compares equal", scalar == 3.25)
     return findings.first
 
 
-@requirement("HOST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast")])
+def changed_later(env, source):
+    """Broadcast values that can be written, and overwrite what was passed; return the names of the results that
+    changed."""
+    values = {
+        "tensor": torch.zeros(4),
+        "tensor on the device": torch.zeros(4, device=env.device.torch_device),
+        "array": np.zeros(4),
+        "column of an array": np.zeros((4, 2))[:, 1],
+        "list": [0] * 4,
+        "dict": {"a": [0] * 4},
+    }
+    changed = []
+    for name, value in values.items():
+        got = env.iris.broadcast(value if env.rank == source else None, src=source)
+        (value["a"] if name == "dict" else value)[:] = torch.ones(4) if isinstance(value, torch.Tensor) else [1] * 4
+        if np.any(got["a"] if name == "dict" else got):
+            changed.append(name)
+    return changed
+
+
+@requirement("HOST-BROADCAST-001", cases=lambda ranks: [HostCase("broadcast", (judged.extended(),))])
 def test_broadcast(check, case):
     check(run_broadcast, case)
 

@@ -10,6 +10,7 @@ from conformance.rma.kernels import launch
 from conformance.rma.operations import TRANSFERS
 from conformance.support.cases import HostCase
 from conformance.support.instances import release
+from fixtures import judged
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
@@ -48,13 +49,18 @@ def not_the_others(env, findings):
 
 
 def several_streams(env, findings):
-    """Check that barrier() waits for a put on each of four delayed streams."""
+    """Check that barrier() waits for a put on each of four delayed streams, and ccl.barrier() too."""
+    barriers = {"barrier()": env.iris.barrier}
+    if judged.offers("ccl.barrier"):
+        barriers["ccl.barrier()"] = env.iris.ccl.barrier
     streams = [torch.cuda.Stream() for _ in range(TURNS)]
-    for turn, stream in enumerate(streams):
-        _delayed_put(env, stream, 10 + turn, turn)
-    env.iris.barrier()
-    for turn in range(TURNS):
-        _arrived(env, findings, f"the put on stream {turn} after barrier()", 10 + turn, turn)
+    for number, (label, barrier) in enumerate(barriers.items(), start=1):
+        for turn, stream in enumerate(streams):
+            _delayed_put(env, stream, 10 * number + turn, turn)
+        barrier()
+        for turn in range(TURNS):
+            _arrived(env, findings, f"the put on stream {turn} after {label}", 10 * number + turn, turn)
+        env.settle()
 
 
 def allocation(env, findings):

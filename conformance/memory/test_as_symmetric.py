@@ -4,19 +4,26 @@ If the device cannot map the memory a second time, vmem copies too. CUDA can map
 export (another heap's, torch's expandable segments); the emulated device can map memory that torch allocated.
 """
 
+import contextlib
+import time
+
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.host.checks import offset_in_heap
-from conformance.rma.words import read_address
+from conformance.rma.words import read_address, write_address
 from conformance.support.cases import HostCase, alike
 from conformance.support.instances import allocator_of, release
 from fixtures import judged
+from fixtures.addresses import address_of
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 from harness.oracles import gathered
 
 HEAP = 8 << 20
 ALLOCATORS = ("torch", "vmem")
+PAUSE = 0.02
+"""Seconds by which a write is late."""
 
 
 def values(env, findings, iris, uniform=False):
@@ -175,11 +182,52 @@ def room(env, findings, iris):
             iris.free(tensor)
 
 
+class LateWrites(TorchDispatchMode):
+    """Delay each operator of torch that writes to a tensor, inside the ``with`` block."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """Return False, so that torch does not import its compiler to keep it out of this mode."""
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        named = (argument.alias_info for argument in func._schema.arguments)
+        if func.namespace == "aten" and any(alias is not None and alias.is_write for alias in named):
+            time.sleep(PAUSE)
+        return func(*args, **(kwargs or {}))
+
+
+def late(env, findings, iris):
+    """Check that the call returns on no rank before it has written on every rank: each rank in turn is late to copy,
+    while the others read its values at once, and then write to its tensor at once."""
+    warm = iris.zeros(1, dtype=torch.int32)
+    read_address(env, address_of(warm))  # compiled: the accesses below must not give the late rank time
+    for slow in range(env.world_size):
+        for writes in (False, True):
+            got = env.in_library(as_symmetric_late, iris, env.rank == slow, env.rank + 50)
+            base = int(iris.get_heap_bases()[slow]) + offset_in_heap(iris, got)
+            if writes and env.rank == (slow + 1) % env.world_size:
+                write_address(env, base, 7)
+            elif not writes:
+                seen = read_address(env, base)
+                findings.equal(f"value of rank {slow}, which copies late, read directly after", seen, slow + 50)
+            env.settle()
+            if writes and env.rank == slow:
+                findings.equal("value that another rank wrote directly after", int(got[0]), 7)
+            env.settle()
+
+
+def as_symmetric_late(env, iris, is_late, value):
+    original = torch.full((64,), value, dtype=torch.int32, device=env.device.torch_device)
+    with LateWrites() if is_late else contextlib.nullcontext():
+        return iris.as_symmetric(original)
+
+
 def of_a_part(env, iris):
     return iris.as_symmetric(torch.zeros(5 << 18, dtype=torch.int32, device=env.device.torch_device)[:16])
 
 
-CHECKS = {check.__name__: check for check in (values, refused, same_memory, dropped, room)}
+CHECKS = {check.__name__: check for check in (values, refused, same_memory, dropped, room, late)}
 EXTENDED = {"room"}
 """Checks of what upstream Iris does not promise."""
 UNIFORM = {"values", "refused"}

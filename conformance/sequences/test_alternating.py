@@ -5,6 +5,7 @@ another element type. Other requirements draw any calls one after the other; her
 memory, and a larger call comes before and after a smaller one.
 """
 
+from conformance.collectives.operations import SMALL_TILE
 from conformance.sequences.cases import SequenceCase, step_of
 from conformance.sequences.world import run
 from fixtures.requirement import requirement
@@ -26,6 +27,8 @@ FEW, MANY = {"comm_sms": 1}, {"comm_sms": 5}
 """The flags of one program take 16 bytes or less, and those of five take more."""
 WAVES = {"block_m": 4, "block_n": 128, "warps": 4, "dtype": "fp16"}
 PLAIN = {"dtype": "fp32", "warps": 2}
+PROGRAMS = 300
+"""More than FEW and MANY, with little memory for each."""
 LATE_MS = 10
 
 
@@ -34,6 +37,7 @@ def cases(ranks, memory):
 
     More programs follow fewer ones, with less memory for each, in memory that no call has used before, and in memory
     that a large call has filled. One rank is late in each call, so that others first see what the last call left there.
+    A ring also has a call of hundreds of programs, before one of a single program.
     """
     one, other = MEMORIES[memory]
     group = {"group": "stride"} if ranks > 1 else {}
@@ -49,7 +53,15 @@ def cases(ranks, memory):
         step_of("collective", instance=0, async_op=True, skewed=place % ranks, skew_ms=LATE_MS, **call)
         for place, call in enumerate(calls)
     ]
-    return [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
+    sequences = [SequenceCase(tuple(steps)), SequenceCase(tuple(steps[::-1]))]
+    if memory == "ring":
+        # With a kernel of CCL-NARROW-001. Each program has a tile for every member, the last one ragged.
+        count = PROGRAMS * ranks * SMALL_TILE["block_m"] * SMALL_TILE["block_n"] - 1
+        many = {**SMALL_TILE, "dtype": "uint8", "reduce": "max", "in_place": True, "m": 1, "n": count}
+        calls = {**one, **many, "comm_sms": PROGRAMS}, {**one, **PLAIN, **SMALL, **FEW}
+        queued = [step_of("collective", instance=0, async_op=True, **call) for call in calls]
+        sequences.append(SequenceCase(tuple(queued)))
+    return sequences
 
 
 @requirement("SEQUENCE-ALTERNATE-001", cases=cases, ranks=2, race=False, memory=tuple(MEMORIES))

@@ -16,7 +16,7 @@ from fixtures.findings import Findings
 PLACES = 4
 """Places at which each rank stops."""
 CALLS = 1 + PLACES
-"""Calls of a case: the first one, and those in which a rank stops."""
+"""Calls of a case: the first one, and those in which a rank stops. More may follow, which show what those left."""
 
 
 def place(number: int, steps: int, stopping: int, ranks: int) -> int:
@@ -34,18 +34,18 @@ def place(number: int, steps: int, stopping: int, ranks: int) -> int:
 class Stops:
     """The calls of one case; ``stopping``: the rank that stops. Every rank makes one, and makes every call."""
 
-    def __init__(self, env: Any, stopping: int) -> None:
+    def __init__(self, env: Any, stopping: int, calls: int = CALLS) -> None:
         self._env = env
         self._stopping = stopping
         self._stops = env.rank == stopping
-        self._steps = [env.gate.step() for _ in range(CALLS + 1)]
+        self._steps = [env.gate.step() for _ in range(calls + 1)]
         self._counted = 0
 
     @contextlib.contextmanager
     def call(self, number: int) -> Iterator[None]:
         """Make the call ``number``, from 0, in the body."""
         gate, step = self._env.gate, self._steps[number]
-        at = place(number, self._counted, self._stopping, self._env.world_size) if number else 0
+        at = place(number, self._counted, self._stopping, self._env.world_size) if 0 < number < CALLS else 0
         gate.enter(step)
         with gate.holding_inside(step, at, self._steps[-2]) if self._stops else gate.watching() as count:
             yield

@@ -20,10 +20,13 @@ from conformance.support.cases import HostCase, alike
 from conformance.support.instances import release
 from conformance.tracing.cases import TraceCase
 from conformance.tracing.traced import COLUMNS, NAMES, Traced
+from fixtures import judged
 from fixtures.requirement import requirement
 from harness.oracles import perfetto
 
 HERTZ = {"hip": 100_000_000, "cuda": 1_000_000_000}
+COUNTED = 2**31 + 10
+"""Events begun by the kernels of a long run; the counter has 32 bits."""
 NUMBERS = ("pid_m", "pid_n", "target_rank", "op_index", "payload_size", "xcc_id", "cu_id")
 
 
@@ -137,7 +140,19 @@ def check_files(env, findings, form, unit, room):
             findings.equal("events left out", merged["otherData"]["events left out"], lost)
         else:
             findings.equal("export(merge=True) elsewhere than on rank 0", merged, {})
+        if room <= case.count and judged.extended():
+            # The kernels have begun more than 2^31 events, and the first ones are stored.
+            env.in_library(count_on, tracing, COUNTED - 2**32)
+            late = tracing.export(folder / "late.json", unit=unit)
+            label = "file after 2^31 events"
+            expect_file(findings, label, folder / f"late_rank{env.rank}.json", late, wanted)
+            lost = {f"rank {env.rank}": COUNTED - room}
+            findings.equal(f"events left out of the {label}", late["otherData"]["events left out"], lost)
     release(traced.iris)
+
+
+def count_on(env, tracing, counter):
+    tracing.trace_counter.fill_(counter)
 
 
 def end_together(env, tracing):
@@ -173,23 +188,26 @@ def check_crossed(env, findings):
 
 
 def check_partly(env, findings):
-    """Check a merged export in which only the last rank has tracing enabled: the others warn, and no rank waits."""
+    """Check merged exports while not every rank has tracing enabled: first the last rank only, then all but rank 1. The
+    others warn, and no rank waits."""
     case = TraceCase(kinds=(3,), grid=2, n=10, step=0)
     traced = Traced(env, case)
     tracing, last = traced.iris.tracing, env.world_size - 1
-    if env.rank == last:
-        tracing.enable(max_events=10)
-    with env.acting():
-        traced.launch()
-    env.settle()
-    wanted = gathered(rows(env, tracing, "cycles") if env.rank == last else [])
     with Folder(env) as folder:
-        merged = tracing.export(folder / "partly.json", merge=True)
-        env.settle()
-        files = sorted(path.name for path in folder.iterdir())
-        findings.equal("files", files, ["partly.json", f"partly_rank{last}.json"])
-        if env.rank == 0:
-            expect_file(findings, "partly", folder / "partly.json", merged, wanted)
+        for name, ranks in (("partly", {last}), ("mostly", {0, *range(2, last), last})):
+            if env.rank in ranks and not tracing.enabled:
+                tracing.enable(max_events=10)
+            with env.acting():
+                traced.launch()
+            env.settle()
+            wanted = gathered(rows(env, tracing, "cycles") if env.rank in ranks else [])
+            merged = tracing.export(folder / f"{name}.json", merge=True)
+            env.settle()
+            files = sorted(path.name for path in folder.glob(f"{name}*"))
+            findings.equal("files", files, [f"{name}.json", *(f"{name}_rank{rank}.json" for rank in sorted(ranks))])
+            if env.rank == 0:
+                expect_file(findings, name, folder / f"{name}.json", merged, wanted)
+            env.settle()
     release(traced.iris)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 GROUPS = ("world", "halves", "stride", "reversed", "uneven")
+LEFT_OUT = (2, 5, 7)
+"""Ranks modulo 8 that are in no group "uneven"."""
 
 
 def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:
     """Return the global ranks of the group that ``rank`` is in, in the group's order; () if it is in none.
 
     "halves" are consecutive ranks, "stride" is every second rank, "reversed" is all ranks in descending order, and
-    "uneven" begins with its highest rank and leaves out every third rank. "by N" are N consecutive ranks each, such as
-    those of one node.
+    "uneven" begins with its highest rank and leaves out some: of 8 ranks it has 5, of 4 ranks 3. "by N" are N
+    consecutive ranks each, such as those of one node.
     """
     everyone = tuple(range(ranks))
     if ranks == 1:
@@ -26,8 +28,8 @@ def members_of(group: str, rank: int, ranks: int) -> tuple[int, ...]:
     if group == "reversed":
         return everyone[::-1]
     if group == "uneven":
-        *first, last = (one for one in everyone if one % 3 != 2)
-        return (last, *first) if rank % 3 != 2 else ()
+        *first, last = (one for one in everyone if one % 8 not in LEFT_OUT)
+        return (last, *first) if rank % 8 not in LEFT_OUT else ()
     return everyone
 
 

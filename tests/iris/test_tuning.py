@@ -93,6 +93,13 @@ def test_a_tile_keeps_its_bytes(table):
     assert chosen(element_size=8).block_size_n == 256
 
 
+def test_each_call_returns_a_new_object(table):
+    table(entry(config={"block_size_m": 4, "block_size_n": 256}))
+    first = chosen()
+    first.block_size_m = 16
+    assert chosen().block_size_m == 4
+
+
 def test_the_languages_have_entries_of_their_own(table):
     table(entry(comm_sms=8), entry(comm_sms=24, use_gluon=True))
     assert (chosen().comm_sms, chosen().use_gluon) == (8, False)
