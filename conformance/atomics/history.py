@@ -194,9 +194,17 @@ def _launch(env: Env, case: AtomicCase, target: int, cells: torch.Tensor, olds: 
         return torch.from_numpy(whole).to(type_).to(device)
 
     launch_atomic(
-        env, case, cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, dtype),
+        env, case, cells, operand(mine.cell % case.cells, torch.int32), operand(mine.value, operand_type(case)),
         operand(mine.compare, dtype), torch.from_numpy(mine.acts.astype(np.uint8)).to(device), olds, target,
     )  # fmt: skip
+
+
+def operand_type(case: AtomicCase) -> torch.dtype:
+    """Return the type of the values: the cells' own, or a narrower unsigned one for the combined blocks of integer
+    atomic_sub, whose negated values that type cannot hold."""
+    if case.op == "sub" and case.spt and not case.returned and case.dtype.startswith("int"):
+        return {"int32": torch.uint16, "int64": torch.uint32}[case.dtype]
+    return of_name(case.dtype)
 
 
 def launch_atomic(

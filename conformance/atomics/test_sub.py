@@ -1,6 +1,8 @@
 """atomic_sub(pointer, val, to_rank, mask, sem, scope): subtracts from a peer's cell and returns the old value.
 
 The operand is subtracted from the cell; integers wrap, and the smallest integer is its own negative.
+Where old values are unused, the operands of integer blocks are narrower and unsigned: they are converted to the cell's
+type before they are negated.
 Scalars and blocks, duplicate lanes and ranks on one cell, any sem and scope.
 
 001  in Gluon, with ``IrisDeviceCtx``.

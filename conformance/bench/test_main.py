@@ -1,7 +1,8 @@
 """bench.main: runs a file of benchmarks, as users do, and refuses wrong command lines.
 
 A run starts its own ranks, so rank 0 starts it in a separate process while the other ranks wait. This happens at the
-first world size only, since a run takes seconds.
+first world size only, since a run takes seconds. A library with the extended API runs a second file at the same time,
+which has long calls on one rank, texts that look like numbers, an excluded world size, and a rank that crashes.
 """
 
 import csv
@@ -17,9 +18,11 @@ from conformance.support.cases import HostCase, alike
 from fixtures.findings import Findings
 from fixtures.requirement import requirement
 
-FILE = Path(__file__).with_name("benchmarks.py")
+FILE, UNPUBLISHED = (Path(__file__).with_name(f"{name}.py") for name in ("benchmarks", "unpublished"))
 SECONDS = 150.0
 HEAP, WARMUP, REPEAT = 4 << 20, 1, 3
+# Above the time of one configuration of the second file, below that of all of them.
+TIME_LIMIT_S = 15
 # Environment variables that torch.distributed.elastic sets for a rank; the separate process is not a rank.
 ELASTIC = ("TORCHELASTIC_", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_")
 
@@ -51,34 +54,24 @@ def whole(env, extended):
 
 
 def _check_run(env, findings, path, extended):
-    calls = path.with_name("calls")
-    arguments = [
-        "--benchmark_format=csv",
-        f"--benchmark_out={path}",
-        f"--heap_size={HEAP}",
-        f"--n_warmup={WARMUP}",
-        f"--n_repeat={REPEAT}",
-    ]
+    calls, started = path.with_name("calls"), []
+    arguments = [f"--n_warmup={WARMUP}", f"--n_repeat={REPEAT}"]
     arguments += ["--axis_num_ranks=2,1", "--skip_rows=1", "--use_gluon"]
-    if env.device.torch_device.type == "cpu":
-        arguments.append("--setup=harness.emulator:activate")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ELASTIC)}
-    done = subprocess.run(
-        [sys.executable, str(FILE), *arguments],
-        env={
-            **kept,
-            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path])),
-            "HARNESS_PACKAGE": env.under_test.name,
-            "HARNESS_CALLS": str(calls),
-        },
-        capture_output=True,
-        text=True,
-        timeout=SECONDS - 30,
-        check=False,
-    )
-    if done.returncode != 0:
-        findings.note("exit status of the run", f"{done.returncode}: {done.stderr[-1500:]}", 0)
+    try:
+        started.append(_start(env, FILE, path, calls, arguments))
+        if extended:
+            further = path.with_name("further.csv")
+            arguments = [f"--time_limit={TIME_LIMIT_S}", "--axis_form=03,1e3", "--skip_mode=2", "--skip_num_ranks=8"]
+            started.append(_start(env, UNPUBLISHED, further, calls, arguments))
+        ended = [process.wait(SECONDS - 30) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if ended[0] != 0:
+        findings.note("exit status of the run", f"{ended[0]}: {_errors(path)}", 0)
         return
+    if extended:
+        _check_unpublished(findings, ended[1], further)
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     _check_order(findings, rows, extended)
     rows = [row for row in rows if row["num_ranks"] == "2"]
@@ -107,6 +100,51 @@ def _check_run(env, findings, path, extended):
     called = Counter(calls.read_text(encoding="utf-8").split())
     each = 4 * (1 + WARMUP + REPEAT)
     findings.equal("calls of the functions", dict(called), {"before": each, "gather": each, "own": 1 + 0 + 2})
+
+
+def _start(env, file, path, calls, arguments):
+    """Start a file of benchmarks, with ``path`` for its results."""
+    arguments = ["--benchmark_format=csv", f"--benchmark_out={path}", f"--heap_size={HEAP}", *arguments]
+    if env.device.torch_device.type == "cpu":
+        arguments.append("--setup=harness.emulator:activate")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ELASTIC)}
+    with path.with_suffix(".errors").open("w", encoding="utf-8") as errors:
+        return subprocess.Popen(
+            [sys.executable, str(file), *arguments],
+            env={
+                **kept,
+                "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path])),
+                "HARNESS_PACKAGE": env.under_test.name,
+                "HARNESS_CALLS": str(calls),
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+
+
+def _errors(path):
+    return path.with_suffix(".errors").read_text(encoding="utf-8")[-1500:]
+
+
+def _check_unpublished(findings, exit_status, path):
+    """Check a run in which each call takes long on one rank, texts of axes look like numbers, 8 ranks are excluded and
+    the last benchmark crashes."""
+    if not path.exists():
+        findings.note("exit status of a run in which a rank crashes", f"{exit_status}: {_errors(path)}", 1)
+        return
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    listed = [(row["benchmark"], row["form"], row["mode"]) for row in rows]
+    late = [("late", form, mode) for form in ("03", "1e3") for mode in ("1.0", "inf")]
+    wanted = [("of_eight", "", ""), *late, ("crash", "", "")]
+    findings.equal("configurations, with axes of texts that look like numbers", listed, wanted)
+    for row in rows:
+        status = {"of_eight": "skipped", "late": "ok"}.get(row["benchmark"])
+        if status is None:
+            findings.equal("mean_ms of the benchmark that crashes", row["mean_ms"], "")
+        elif row["status"] != status:
+            label = f"status of {row['benchmark']} {row['form']} {row['mode']}".strip()
+            findings.note(label, f"{row['status']}: {row['detail']}", status)
+    findings.equal("exit status of a run in which a rank crashes", exit_status, 1)
 
 
 def _check_order(findings, rows, extended):

@@ -16,6 +16,7 @@ class FusedCase:
     Each of the ``calls`` has different values, and no call waits for the previous one. ``m``, ``n`` and ``k`` are the
     rows, columns and inner elements of one rank's product; for all_gather_matmul a rank's shard is ``m`` x ``k``.
     ``pad`` is the number of unused elements between the rows of all matrices and between the values of the bias.
+    ``shift``: the tensor that other ranks access, or else the result, starts that many elements after an aligned place.
     ``turned`` stores all matrices transposed. ``tf32`` allows rounding fp32 inputs to TF32. ``xcds`` is the number of
     dies over which programs are distributed, in chunks of 2. ``sms`` is the maximum of programs. ``skewed`` is the rank
     that is delayed by ``skew_ms`` before each call (-1: none).
@@ -34,6 +35,7 @@ class FusedCase:
     variant: str = "two_shot"
     biased: bool = False
     pad: int = 0
+    shift: int = 0
     turned: bool = False
     tf32: bool = True
     xcds: int = 1

@@ -89,9 +89,10 @@ def prepare(env: Env, case: FusedCase) -> Product:
     # Last the one that other ranks access: what they access beyond it is none of the others.
     order = sorted(shapes, key=lambda name: name == PRODUCTS[case.op].reached)
     counts = {name: math.prod(_memory(case, name, shapes[name])) for name in order}
-    places = starts(1024, [count * dtype.itemsize for count in counts.values()])
+    shifts = {name: case.shift * dtype.itemsize * (name == (PRODUCTS[case.op].reached or "c")) for name in order}
+    places = starts(1024, [count * dtype.itemsize + shifts[name] for name, count in counts.items()])
     regions = {
-        name: env.image.claim(name, place, count, dtype)
+        name: env.image.claim(name, place + shifts[name], count, dtype)
         for (name, count), place in zip(counts.items(), places, strict=True)
     }
     tensors = {name: _matrix(case, name, env.image.tensor(region), shapes[name]) for name, region in regions.items()}

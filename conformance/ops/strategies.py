@@ -30,6 +30,7 @@ class Kernel:
     group_m: int = 1
     biased: bool = False
     pad: int = 0
+    shift: int = 0
     turned: bool = False
     tf32: bool = True
     xcds: int = 1
@@ -39,14 +40,14 @@ class Kernel:
         block_m, block_n, block_k = self.blocks
         return FusedCase(
             op, dtype, block_m=block_m, block_n=block_n, block_k=block_k, group_m=self.group_m, biased=self.biased,
-            pad=self.pad, turned=self.turned, tf32=self.tf32, xcds=self.xcds, **free,
+            pad=self.pad, shift=self.shift, turned=self.turned, tf32=self.tf32, xcds=self.xcds, **free,
         )  # fmt: skip
 
 
 KERNELS = (
     Kernel((1,), (1,)),
     Kernel((17, 2, 31, 33, 63), (15, 2, 9, 23, 40), biased=True, pad=3),
-    Kernel((32, 16, 48, 64), (16, 48), biased=True, tf32=False),
+    Kernel((32, 16, 48, 64), (16, 48), biased=True, shift=1, tf32=False),
     Kernel((32, 16, 48), (32, 64), blocks=(32, 16, 32), group_m=2, turned=True, xcds=2),
 )
 
@@ -61,7 +62,7 @@ def published(case: FusedCase) -> FusedCase:
     if PRODUCTS[case.op].whole_block:
         whole = {"m": max(case.m, case.block_m), "n": max(case.n, case.block_n), "k": max(case.k, case.block_k)}
         case = replace(case, **whole)
-    return replace(case, calls=1, async_op=False, biased=case.biased and not PRODUCTS[case.op].sums)
+    return replace(case, calls=1, async_op=False, shift=0, biased=case.biased and not PRODUCTS[case.op].sums)
 
 
 def edges(op: str) -> list[FusedCase]:

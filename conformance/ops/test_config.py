@@ -67,6 +67,8 @@ def run(env, case):
         findings.equal(f"matches({wrong})", made.matches(*wrong), False)
     made.reset()
     findings.equal("prepared after reset", made.prepared, False)
+    if judged.extended():
+        _check_unchanged(env, findings)
 
     same = env.in_library(star_import)
     preambles = [name for name in (f"{op}_preamble" for op in PRODUCTS) if hasattr(ops, name)]
@@ -74,6 +76,19 @@ def run(env, case):
         findings.true(f"a star import gives {name}", same.get(name))
         findings.true(f"ctx.ops.{name}", name[0] == "F" or env.is_callable(getattr(env.iris.ops, name)))
     return findings.first
+
+
+def _check_unchanged(env, findings):
+    """Check that no product changes the caller's configuration, of which no work-group can hold the whole block."""
+    given = {"block_size_m": 16, "block_size_n": 16, "block_size_k": 1 << 14}
+    for op in PRODUCTS:
+        product = prepare(env, FusedCase(op, "fp32"))
+        settings = env.under_test.module.ops.FusedConfig(**given)
+        with env.acting():
+            preamble = getattr(env.iris.ops, f"{op}_preamble")
+            preamble(*(product.tensors[name] for name in "cab"), config=settings).clear()
+        fields = {name: getattr(settings, name) for name in DEFAULTS}
+        findings.equal(f"the caller's configuration after {op}_preamble", fields, {**DEFAULTS, **given})
 
 
 def run_modifiers(env, case):

@@ -4,7 +4,13 @@ The rank held back begins a call when each other rank has ended its own or can d
 ``conformance.collectives.test_held``. All calls use the same tensors and one workspace, so a rank that runs ahead also
 overwrites what the rank held back has not read yet, and one that writes the other's output too early finds it
 overwritten: it is reset directly before each call.
+
+With the first rank held back, the caller passes the workspace. With the last one it passes none, and the last call is
+of another configuration: each configuration keeps the workspace that its preamble has prepared. On the emulated device
+a host that waits for the rank held back waits for ever.
 """
+
+from dataclasses import replace
 
 from conformance.ops.held import held_cases
 from conformance.ops.operations import PRODUCTS
@@ -22,18 +28,21 @@ def run(env, case, held):
     wanted = [wanted_of(env, case, product, values) for values in given]
     staged = [{name: value.to(env.device.torch_device) for name, value in values.items()} for values in given]
     steps = [env.gate.step() for _ in range(case.calls + 1)]
-    ops, settings, outputs = env.iris.ops, config(env, case), []
+    ops, outputs, passing = env.iris.ops, [], held == 0
+    settings = [config(env, one) for one in (case, case if passing else replace(case, sms=1))]
     unwritten = product.tensors["c"].clone()
     env.settle()
     with env.acting():
-        workspace = getattr(ops, f"{case.op}_preamble")(*(product.tensors[name] for name in "cab"), config=settings)
-        for step, values in zip(steps, staged, strict=False):
+        preamble, matrices = getattr(ops, f"{case.op}_preamble"), [product.tensors[name] for name in "cab"]
+        workspaces = [preamble(*matrices, config=one) for one in settings]
+        for number, (step, values) in enumerate(zip(steps, staged, strict=False)):
             if env.rank == held:
-                env.gate.hold(step)
+                env.gate.hold(step, in_kernels=env.device.name == "emulated")
             refill(product, values, unwritten)
             env.gate.enter(step)
             with env.gate.watching():
-                workspace = invoke(case, product, settings, workspace, ops)
+                passed = workspaces[0] if passing else None
+                workspace = invoke(case, product, settings[number // 2], passed, ops)
                 outputs.append(product.tensors["c"].clone())
                 env.device.synchronize()
             env.gate.reach(step)
@@ -43,7 +52,8 @@ def run(env, case, held):
     env.settle()
     if bool_all(env.fault is None):
         with env.acting():
-            workspace.clear()  # the next cases have the same heap
+            for one in workspaces:
+                one.clear()  # the next cases have the same heap
     return judge(env, case, product, given, wanted, outputs, findings)
 
 

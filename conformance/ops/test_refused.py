@@ -4,7 +4,8 @@
      that do not match; a matrix that torch negates lazily; a bias of the wrong length; an output whose elements share
      memory with each other or with an input; a tensor outside the heap that other ranks access; an invalid
      configuration. AssertionError is accepted too if the API states it.
-002  If only one rank passes a wrong argument, or another configuration than the others, every rank gets an error.
+002  If only one rank passes a wrong argument, another configuration than the others, or a workspace that is not
+     prepared, every rank gets an error.
 """
 
 from dataclasses import replace
@@ -92,6 +93,19 @@ def run_alone(env, case):
         ValueError if last else RuntimeError,
         lambda: preamble(*(given.tensors[name] for name in "cab"), config=right),
     )
+    matrices, fresh = [product.tensors[name] for name in "cab"], env.under_test.module.ops.FusedWorkspace()
+    workspace = preamble(*matrices, config=right)
+    for label in ("fresh", "reset"):
+        passed = fresh if last and label == "fresh" else workspace
+        if last and label == "reset":
+            workspace.reset()
+        acts = {
+            "product": lambda w=passed: invoke(case, product, right, w, env.iris.ops),
+            "preamble": lambda w=passed: preamble(*matrices, config=right, workspace=w),
+        }
+        for name, act in acts.items():
+            findings.raises(f"a {name} with a workspace that is {label} on one rank", ValueError, act)
+    workspace.clear()
     return _and_then(env, case, product, findings)
 
 

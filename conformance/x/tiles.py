@@ -41,7 +41,8 @@ def tile_kernel(
 ):  # fmt: skip
     """Call the collective for each tile of the (m, n) matrix ``given``; programs process the tiles in turn.
 
-    With FLAGS, the kernel first stores the tile in ``shared`` and sets the tile's flag.
+    With FLAGS, the kernel first stores a tile in ``shared`` and sets its flag: the next or the previous tile, which
+    another program processes, so that a program has to wait for its own rank too. All programs must run at once.
     """
     ctx = DeviceContext.initialize(context_tensor, RANK, RANKS)
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
@@ -53,12 +54,16 @@ def tile_kernel(
         here, mask = source.tile_ptr(place)
         tile = Tile(number // tiles_n, number % tiles_n, BLOCK_M, BLOCK_N, tl.load(here, mask=mask))
         if FLAGS:
-            there, mask = staged.tile_ptr(place)
-            tl.store(there, tile.data, mask=mask)
+            swapped = (tl.num_programs(0) > 1) & ((number ^ 1) < tiles_m * tiles_n)
+            filled = tl.where(swapped, number ^ 1, number)
+            part = TileView(filled // tiles_n, filled % tiles_n, BLOCK_M, BLOCK_N)
+            here, mask = source.tile_ptr(part)
+            there, mask = staged.tile_ptr(part)
+            tl.store(there, tl.load(here, mask=mask), mask=mask)
             if METHODS:
-                ready(place, staged, locks, ctx)
+                ready(part, staged, locks, ctx)
             else:
-                published_ready(place, staged, locks, ctx)
+                published_ready(part, staged, locks, ctx)
         call(function, METHODS, place, tile, source, staged, output, locks, n, root, ctx)
 
 
