@@ -84,7 +84,7 @@ def mutants_page() -> str:
             "allocations around a second mapping, the alignment of an allocation, handles of freed memory, strides of "
             "like tensors, a wrong `out` on one rank, groups that are made again, and calls that grow in programs, "
             "among others. The table is after the cases for the kinds of these. The list is "
-            "`mutants/listed/unseen.py`. 16 cores ran it with Triton 3.6; two defects ran "
+            "`mutants/listed/unseen`. 16 cores ran it with Triton 3.6; two defects ran "
             "on two cores, one of them because Triton 3.6 compiles every compare-and-swap at the scope of one device."
         ),
         "Generated changes of the library": (
