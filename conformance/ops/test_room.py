@@ -1,7 +1,8 @@
 """The memory that a fused product takes besides its operands: its workspace.
 
 repeated  A product that is called again with equal arguments, and without a workspace, needs no more memory.
-reused    A workspace of another instance serves a call, and so does one whose memory was overwritten before ``reset``.
+reused    A workspace of another instance serves a call, and so does one whose memory was overwritten before
+          ``reset``; ``clear`` gives all of it back.
 full      A product that finds the heap full can be called again when there is room.
 dropped   An instance that has run a product without a workspace is released with its last reference.
 programs  A product that may have a program for each of more than a thousand tiles leaves the memory of another group
@@ -69,7 +70,7 @@ def run_reused(env, case):
     fused, findings = _fused(*case.arguments), Findings(env.rank)
     smaller, iris = (env.under_test.iris(heap_size=size) for size in (SMALLER, HEAP))
     other, product = _on(smaller, env, fused), _on(iris, env, fused)
-    matrices = (other.tensors[name] for name in "cab")
+    matrices, used = (other.tensors[name] for name in "cab"), held(env, iris)[0]
     workspace = getattr(smaller.ops, f"{fused.op}_preamble")(*matrices, config=config(env, fused))
     _call(env, fused, iris, product, workspace, "with a workspace of another instance", findings)
     for buffer in ("aux_buffer", "locks"):
@@ -80,6 +81,9 @@ def run_reused(env, case):
         workspace.reset()
         _call(env, fused, iris, product, workspace, f"after {buffer} was overwritten and reset", findings)
     env.settle()
+    if bool_all(env.fault is None):
+        workspace.clear()
+        findings.equal("bytes of the heap in use after clear()", held(env, iris)[0], used)
     for one in (iris, smaller):
         release(one)
     return findings.first

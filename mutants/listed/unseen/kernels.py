@@ -83,7 +83,7 @@ def kernel_defects() -> list[Defect]:
             "            if step == 0:\n"
             "                wait(pads, SIZE, program, turn)\n",
             "def matmul_and_reduce",
-            "test_edges and matmul_all_reduce",
+            "test_steps and matmul_all_reduce",
         ),
         Defect(
             "unseen: kernels: a gatherer of all_gather_matmul sets the flag of a unit without completing its stores",
