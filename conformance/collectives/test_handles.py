@@ -70,7 +70,7 @@ def run_ahead(env, case):
     calls = prepare(env, case)
     settings = config(env, case, env.world_size)
     more = {}
-    if case.op == "all_reduce":
+    if any(variant.name == "ring" for variant in COLLECTIVES[case.op].variants):
         other = config(env, replace(case, variant="ring"), env.world_size)
         more["workspace"] = env.iris.ccl.all_reduce_preamble(calls[0].output, calls[0].input, config=other)
     invoke(env, case, calls[0], settings, **more).synchronize()  # compiled

@@ -67,8 +67,6 @@ def run(env, case):
         findings.equal(f"matches({wrong})", made.matches(*wrong), False)
     made.reset()
     findings.equal("prepared after reset", made.prepared, False)
-    if judged.extended():
-        _check_unchanged(env, findings)
 
     same = env.in_library(star_import)
     preambles = [name for name in (f"{op}_preamble" for op in PRODUCTS) if hasattr(ops, name)]
@@ -78,8 +76,9 @@ def run(env, case):
     return findings.first
 
 
-def _check_unchanged(env, findings):
+def run_unchanged(env, case):
     """Check that no product changes the caller's configuration, of which no work-group can hold the whole block."""
+    findings = Findings(env.rank)
     given = {"block_size_m": 16, "block_size_n": 16, "block_size_k": 1 << 14}
     for op in PRODUCTS:
         product = prepare(env, FusedCase(op, "fp32"))
@@ -89,6 +88,7 @@ def _check_unchanged(env, findings):
             preamble(*(product.tensors[name] for name in "cab"), config=settings).clear()
         fields = {name: getattr(settings, name) for name in DEFAULTS}
         findings.equal(f"the caller's configuration after {op}_preamble", fields, {**DEFAULTS, **given})
+    return findings.first
 
 
 def run_modifiers(env, case):
@@ -120,8 +120,13 @@ def run_modifiers(env, case):
     return findings.first
 
 
+RUNS = {"config": run, "unchanged": run_unchanged, "modifiers": run_modifiers}
+
+
 def cases(ranks):
-    return [HostCase("config"), *(HostCase("modifiers", (matrix,)) for matrix in ("a", "b") if judged.extended())]
+    if not judged.extended():
+        return [HostCase("config")]
+    return [HostCase("config"), HostCase("unchanged"), *(HostCase("modifiers", (matrix,)) for matrix in ("a", "b"))]
 
 
 @requirement(
@@ -130,4 +135,4 @@ def cases(ranks):
     one_process_on_gpus="no judge apart has run it on a GPU yet",
 )
 def test_config(check, case):
-    check(run_modifiers if case.what == "modifiers" else run, case)
+    check(RUNS[case.what], case)

@@ -206,7 +206,7 @@ def cases(ranks, op):
         replace(edges(op)[0], calls=1, async_op=False, skewed=-1, skew_ms=0),
         *(HostCase("reused", (op, variant)) for variant in variants),
         *(HostCase(kind, (op, variants[0])) for kind in ("full", "dropped")),
-        *(HostCase("programs", (op,)) for _ in range(op == "matmul_reduce_scatter")),
+        *(HostCase("programs", (op,)) for _ in range(PRODUCTS[op].owned is not None)),
     ]
 
 
