@@ -44,7 +44,7 @@ def run_cycles(env, case):
     findings, cycles = Findings(env.rank), 50 if env.world_size <= 4 else 20
     closed = env.module("collections").deque()  # of the library's process
     peer = (env.rank + 1) % env.world_size
-    handles = judged.offers("ccl.all_gather", "ccl.Work", "ccl.Config")
+    (handles,) = case.arguments
 
     def run_turns(turns):
         for turn in range(turns):
@@ -142,7 +142,11 @@ def _mappings(env, process):
     return of_files, len(lines) - of_files if env.device.torch_device.type == "cpu" else 0
 
 
-@requirement("HOST-LIFE-001", cases=lambda ranks: [HostCase("cycles")], weak=False)
+def cases_of_cycles(ranks):
+    return [HostCase("cycles", (judged.offers("ccl.all_gather", "ccl.Work", "ccl.Config"),))]
+
+
+@requirement("HOST-LIFE-001", cases=cases_of_cycles, weak=False)
 def test_life_cycles(check, case):
     check(run_cycles, case, deadline=120)
 
